@@ -163,14 +163,28 @@ pub(crate) enum Proof {
     Password,
     Sasl,
     Trust,
+    Ident,
+    Pam,
+    Ldap,
 }
 
 impl Proof {
-    fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Password => "password",
             Self::Sasl => "SASL",
             Self::Trust => "\"trust\"",
+            Self::Ident => "Ident",
+            Self::Pam => "PAM",
+            Self::Ldap => "LDAP",
+        }
+    }
+
+    /// As PostgreSQL tells them apart (`auth_failed`, src/backend/libpq/auth.c at 18).
+    fn code(self) -> &'static str {
+        match self {
+            Self::Password | Self::Sasl | Self::Trust => "28P01",
+            Self::Ident | Self::Pam | Self::Ldap => "28000",
         }
     }
 }
@@ -234,7 +248,7 @@ impl Failure {
                 .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
             Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
             Self::AuthenticationFailed { by, user } => {
-                fatal("28P01", format!("{} authentication failed for user \"{user}\"", by.words()))
+                fatal(by.code(), format!("{} authentication failed for user \"{user}\"", by.words()))
             }
             Self::Scram { error } => fatal("08P01", error.to_string()),
             Self::NoUserName => fatal("28000", "no PostgreSQL user name specified in startup packet".to_owned()),

@@ -1,13 +1,14 @@
 //! Who may come in from where, and how they prove who they are: the records of `auth_hba_file`, of which the first that matches decides.
 //!
 //! As PgBouncer's `hba_eval` (src/hba.c of 1.25.2) and "The pg_hba.conf File" in PostgreSQL's documentation. How a file spells them is not
-//! known here.
+//! known here. What a name server or PostgreSQL has to tell first is asked for once a record depends on it ([`Missing`]).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use regex_lite::Regex;
 
+use crate::outside::Authority;
 use crate::settings::AuthType;
 
 /// In the order of the file.
@@ -28,6 +29,8 @@ pub struct Record {
     pub method: AuthType,
     /// Whom the name in a certificate, or the system's for whoever is at the other end, stands for; `None`: the user who is called so.
     pub map: Option<Arc<Map>>,
+    /// Whose word about passwords counts, for [`AuthType::Pam`] and [`AuthType::Ldap`].
+    pub authority: Option<Authority>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,10 @@ pub enum Name {
     Replication,
     Is(Arc<str>),
     Like(Regex),
+    /// Of users: a role and its members, and theirs.
+    MemberOf(Arc<str>),
+    /// Of databases: the one that is called as a role which the user is a member of.
+    SameRole,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +63,8 @@ pub enum Addresses {
     All,
     /// Any of these.
     Of(Vec<Network>),
+    /// Those of a host, or of all whose names end so, where it begins with a dot.
+    Host(Arc<str>),
 }
 
 /// Addresses of one family that have these bits. Where some of those are set that its mask leaves out, it has none, as with PgBouncer.
@@ -88,16 +97,60 @@ pub struct Asked<'a> {
     /// `None`: physical replication. Each that is the same, as the console's names are.
     pub databases: Option<&'a [&'a str]>,
     pub user: &'a str,
+    /// What the host is called, where it is known, and has a name that leads back to the address.
+    pub host: Option<Option<&'a str>>,
+    /// Roles that the user is a member of, itself one of them, where those are known.
+    pub roles: Option<&'a [Arc<str>]>,
+}
+
+/// What has to be known of a client to tell which record is its.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Host,
+    Roles,
 }
 
 impl Hba {
-    pub fn record(&self, asked: &Asked<'_>) -> Option<&Record> {
-        self.records.iter().find(|record| record.matches(asked))
+    /// Everybody, wherever he comes from, shows the same.
+    pub fn of_all(method: AuthType, authority: &Authority) -> Self {
+        let record = |kind| Record {
+            line: 0,
+            kind,
+            databases: vec![Name::All, Name::Replication],
+            users: vec![Name::All],
+            addresses: Addresses::All,
+            method,
+            map: None,
+            authority: Some(authority.clone()),
+        };
+        Self { records: vec![record(Kind::Local), record(Kind::Host)] }
+    }
+
+    pub fn record(&self, asked: &Asked<'_>) -> Result<Option<&Record>, Missing> {
+        for record in &self.records {
+            if record.matches(asked)? {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
     }
 }
 
+/// Whether one of them is true, as far as that can be told.
+fn any(them: impl Iterator<Item = Result<bool, Missing>>) -> Result<bool, Missing> {
+    let mut is_any = Ok(false);
+    for it in them {
+        match it {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(missing) => is_any = is_any.and(Err(missing)),
+        }
+    }
+    is_any
+}
+
 impl Record {
-    fn matches(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, asked: &Asked<'_>) -> Result<bool, Missing> {
         let comes_so = match (self.kind, asked.address) {
             (Kind::Local, None) => true,
             (Kind::Local, Some(_)) | (_, None) => false,
@@ -105,20 +158,35 @@ impl Record {
             (Kind::HostSsl, Some(_)) => asked.tls,
             (Kind::HostNoSsl, Some(_)) => !asked.tls,
         };
-        comes_so && self.addresses.has(asked.address) && self.has_database(asked) && self.has_user(asked.user)
+        // Nothing is asked for a record that is another's in any case.
+        let parts = [Ok(comes_so), self.has_database(asked), self.has_user(asked), self.addresses.has(asked)];
+        if parts.contains(&Ok(false)) {
+            return Ok(false);
+        }
+        parts.into_iter().try_fold(true, |_, part| part)
     }
 
-    fn has_database(&self, asked: &Asked<'_>) -> bool {
-        self.databases.iter().any(|name| match (name, asked.databases) {
-            (Name::Replication, databases) => databases.is_none(),
-            (_, None) => false,
-            (Name::SameUser, Some(databases)) => databases.contains(&asked.user),
-            (name, Some(databases)) => databases.iter().any(|database| name.is(database)),
-        })
+    fn has_database(&self, asked: &Asked<'_>) -> Result<bool, Missing> {
+        any(self.databases.iter().map(|name| match (name, asked.databases) {
+            (Name::Replication, databases) => Ok(databases.is_none()),
+            (_, None) => Ok(false),
+            (Name::SameUser, Some(databases)) => Ok(databases.contains(&asked.user)),
+            (Name::SameRole, Some(databases)) => any(databases.iter().map(|database| asked.is_member_of(database))),
+            (name, Some(databases)) => Ok(databases.iter().any(|database| name.is(database))),
+        }))
     }
 
-    fn has_user(&self, user: &str) -> bool {
-        self.users.iter().any(|name| name.is(user))
+    fn has_user(&self, asked: &Asked<'_>) -> Result<bool, Missing> {
+        any(self.users.iter().map(|name| match name {
+            Name::MemberOf(role) => asked.is_member_of(role),
+            name => Ok(name.is(asked.user)),
+        }))
+    }
+}
+
+impl Asked<'_> {
+    fn is_member_of(&self, role: &str) -> Result<bool, Missing> {
+        Ok(self.roles.ok_or(Missing::Roles)?.iter().any(|own| **own == *role))
     }
 }
 
@@ -126,7 +194,7 @@ impl Name {
     fn is(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::SameUser | Self::Replication => false,
+            Self::SameUser | Self::SameRole | Self::Replication | Self::MemberOf(_) => false,
             Self::Is(own) => **own == *name,
             Self::Like(own) => own.is_match(name),
         }
@@ -158,13 +226,22 @@ impl Map {
 }
 
 impl Addresses {
-    fn has(&self, address: Option<IpAddr>) -> bool {
-        match (self, address) {
+    fn has(&self, asked: &Asked<'_>) -> Result<bool, Missing> {
+        Ok(match (self, asked.address) {
             (Self::All, _) => true,
+            (_, None) => false,
             (Self::Of(networks), Some(address)) => networks.iter().any(|network| network.has(address)),
-            (Self::Of(_), None) => false,
-        }
+            (Self::Host(own), Some(_)) => {
+                asked.host.ok_or(Missing::Host)?.is_some_and(|host| is_called(host.as_bytes(), own.as_bytes()))
+            }
+        })
     }
+}
+
+/// As `hostname_match` (src/backend/libpq/hba.c at 18) has it.
+fn is_called(host: &[u8], own: &[u8]) -> bool {
+    let end = if own.first() == Some(&b'.') { host.len().checked_sub(own.len()) } else { Some(0) };
+    end.is_some_and(|end| host[end..].eq_ignore_ascii_case(own))
 }
 
 impl Network {
@@ -207,7 +284,7 @@ mod tests {
 
     fn record(kind: Kind, database: Name, user: Name, addresses: Addresses) -> Record {
         let (databases, users) = (vec![database], vec![user]);
-        Record { line: 1, kind, databases, users, addresses, method: AuthType::Trust, map: None }
+        Record { line: 1, kind, databases, users, addresses, method: AuthType::Trust, map: None, authority: None }
     }
 
     fn network(address: &str, bits: u32) -> Addresses {
@@ -215,7 +292,8 @@ mod tests {
     }
 
     fn asked<'a>(address: Option<&str>, tls: bool, databases: Option<&'a [&'a str]>, user: &'a str) -> Asked<'a> {
-        Asked { address: address.map(|address| address.parse().unwrap()), tls, databases, user }
+        let address = address.map(|address| address.parse().unwrap());
+        Asked { address, tls, databases, user, host: None, roles: None }
     }
 
     #[test]
@@ -232,7 +310,11 @@ mod tests {
             ("::", 0, "fd12::1", true),
             ("::1", 128, "::2", false),
         ] {
-            assert_eq!(network(address, bits).has(Some(of.parse().unwrap())), expected, "{address}/{bits} {of}");
+            assert_eq!(
+                network(address, bits).has(&asked(Some(of), false, None, "u")),
+                Ok(expected),
+                "{address}/{bits} {of}"
+            );
         }
         let broken = |address: &str, bits| Network::with_bits(address.parse().unwrap(), bits);
         assert!(broken("10.0.0.1", 8).unwrap().is_empty() && !broken("10.0.0.0", 8).unwrap().is_empty());
@@ -252,7 +334,7 @@ mod tests {
             (Kind::HostNoSsl, Some("127.0.0.1"), true, false),
             (Kind::HostNoSsl, Some("127.0.0.1"), false, true),
         ] {
-            assert_eq!(of(kind).matches(&asked(address, tls, Some(&["d"]), "u")), expected, "{kind:?} {address:?}");
+            assert_eq!(of(kind).matches(&asked(address, tls, Some(&["d"]), "u")), Ok(expected), "{kind:?} {address:?}");
         }
     }
 
@@ -274,7 +356,7 @@ mod tests {
             (like("^db[0-9]$"), Name::All, Some(&["db10"][..]), "user", false),
         ] {
             let record = record(Kind::Local, database, user, Addresses::All);
-            assert_eq!(record.matches(&asked(None, false, databases, of)), expected, "{record:?} {databases:?}");
+            assert_eq!(record.matches(&asked(None, false, databases, of)), Ok(expected), "{record:?} {databases:?}");
         }
     }
 
@@ -304,12 +386,64 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_called_as_it_is_or_by_the_end_of_its_name() {
+        for (own, host, expected) in [
+            ("db.example.org", Some("db.example.org"), true),
+            ("DB.example.org", Some("db.Example.org"), true),
+            ("example.org", Some("db.example.org"), false),
+            (".example.org", Some("db.example.org"), true),
+            (".example.org", Some("example.org"), false),
+            (".example.org", Some("badexample.org"), false),
+            (".example.org", Some("g"), false),
+            ("db", None, false),
+        ] {
+            let record = record(Kind::Host, Name::All, Name::Is("u".into()), Addresses::Host(own.into()));
+            let mut asked = asked(Some("10.0.0.1"), false, Some(&["d"]), "u");
+            assert_eq!(record.matches(&asked), Err(Missing::Host));
+            assert_eq!(record.matches(&Asked { user: "v", ..asked }), Ok(false), "nothing need be asked");
+            assert_eq!(record.matches(&Asked { address: None, ..asked }), Ok(false));
+            asked.host = Some(host);
+            assert_eq!(record.matches(&asked), Ok(expected), "{own} {host:?}");
+        }
+    }
+
+    #[test]
+    fn members_of_a_role_are_those_that_postgresql_says() {
+        let mut record = record(Kind::Local, Name::All, Name::MemberOf("staff".into()), Addresses::All);
+        let asked = asked(None, false, Some(&["d"]), "ann");
+        assert_eq!(record.matches(&asked), Err(Missing::Roles));
+        let of = |roles: &[&str]| roles.iter().map(|role| Arc::from(*role)).collect::<Vec<_>>();
+        let matches = |record: &Record, roles: &[&str]| record.matches(&Asked { roles: Some(&of(roles)), ..asked });
+        assert_eq!(matches(&record, &["ann", "staff"]), Ok(true));
+        assert_eq!(matches(&record, &["ann"]), Ok(false));
+        assert_eq!(matches(&record, &[]), Ok(false));
+        // Whoever is named beside it need not be asked about.
+        record.users.push(Name::Is("ann".into()));
+        assert_eq!(record.matches(&asked), Ok(true));
+        (record.users, record.databases) = (vec![Name::All], vec![Name::SameRole, Name::Is("e".into())]);
+        assert_eq!(record.matches(&asked), Err(Missing::Roles));
+        assert_eq!(record.matches(&Asked { databases: Some(&["e"]), ..asked }), Ok(true));
+        assert_eq!(record.matches(&Asked { databases: None, ..asked }), Ok(false));
+        assert_eq!(matches(&record, &["d"]), Ok(true));
+        assert_eq!(matches(&record, &["e"]), Ok(false));
+    }
+
+    /// A record behind one that cannot be told yet does not decide in its place.
+    #[test]
+    fn the_first_record_that_is_not_known_is_asked_about() {
+        let mut first = record(Kind::Local, Name::All, Name::MemberOf("bad".into()), Addresses::All);
+        first.method = AuthType::Reject;
+        let hba = Hba { records: vec![first, record(Kind::Local, Name::All, Name::All, Addresses::All)] };
+        assert_eq!(hba.record(&asked(None, false, Some(&["d"]), "u")).err(), Some(Missing::Roles));
+    }
+
+    #[test]
     fn the_first_record_decides() {
         let mut first = record(Kind::Local, Name::All, Name::Is("u".into()), Addresses::All);
         first.method = AuthType::Reject;
         let second = record(Kind::Local, Name::All, Name::All, Addresses::All);
         let hba = Hba { records: vec![first, second] };
-        let method = |user| hba.record(&asked(None, false, Some(&["d"]), user)).map(|record| record.method);
+        let method = |user| hba.record(&asked(None, false, Some(&["d"]), user)).unwrap().map(|record| record.method);
         assert_eq!((method("u"), method("v")), (Some(AuthType::Reject), Some(AuthType::Trust)));
     }
 }

@@ -12,6 +12,7 @@ pub mod contract;
 pub mod hba;
 pub mod id;
 pub mod mail;
+pub mod outside;
 pub mod peer;
 #[cfg(feature = "planted")]
 pub mod planted;

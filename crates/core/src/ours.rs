@@ -118,8 +118,8 @@ impl Server {
         self.owed.executes_ours();
     }
 
-    /// Asks for a user's secret. The client whose login waits for that hears of no error.
-    pub(crate) fn ask_for_secret(&mut self, id: ServerId, query: &str, user: &str, cx: &mut Context) {
+    /// Asks for a user's secret or roles. The client whose login waits for that hears of no error.
+    pub(crate) fn ask_about_user(&mut self, id: ServerId, query: &str, user: &str, cx: &mut Context) {
         // One value, as text; and text is wanted.
         let length = (user.len() as u32).to_be_bytes();
         let values = [&[0, 0, 0, 1][..], &length, user.as_bytes(), &[0, 0]].concat();

@@ -6,6 +6,7 @@ use crate::contract::event::{Event, Level};
 use crate::contract::{Output, Span};
 use crate::id::{ClientId, ConnId, ServerId, WorkerId};
 use crate::mail::Mail;
+use crate::outside::Inquiry;
 use crate::peer::{Endpoint, TlsRole};
 
 /// The made bytes' buffer is given back above this size, so that one large reply is not held for ever.
@@ -111,8 +112,8 @@ impl Outbox {
         self.queue.push_back(Output::Derive { job, password: password.into(), salt, iterations });
     }
 
-    pub(crate) fn name_user(&mut self, client: ClientId, uid: u32) {
-        self.queue.push_back(Output::NameUser { client, uid });
+    pub(crate) fn ask(&mut self, client: ClientId, inquiry: Inquiry) {
+        self.queue.push_back(Output::Ask { client, inquiry });
     }
 
     pub(crate) fn tell_hosts(&mut self, asker: ClientId) {

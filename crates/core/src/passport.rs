@@ -39,6 +39,8 @@ pub(crate) struct Passport {
     pub(crate) batch: u64,
     keys: Option<Hidden<[[u8; 32]; 2]>>,
     secret: Option<Hidden<String>>,
+    #[serde(default)]
+    shown: bool,
     pub(crate) peer: Peer,
     pub(crate) local: Peer,
     /// Whoever has its keys goes on with it.
@@ -89,6 +91,7 @@ impl Passport {
             batch: session.batch,
             keys: credentials.keys.as_ref().map(|keys| Hidden([keys.client_key, keys.server_key])),
             secret: credentials.secret.as_ref().map(|secret| Hidden(secret.text())),
+            shown: credentials.shown,
             peer: client.peer.clone(),
             local: client.local.clone(),
             tls: client.tls.as_deref().cloned(),
@@ -108,6 +111,7 @@ impl Passport {
         Credentials {
             keys: self.keys.as_ref().map(keys),
             secret: self.secret.as_ref().map(|Hidden(text)| Secret::parse(text)),
+            shown: self.shown,
             since: Time(0),
         }
     }

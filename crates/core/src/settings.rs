@@ -49,7 +49,7 @@ const QUALIFIED: &str = "SELECT rolname, CASE WHEN rolvaliduntil OPERATOR(pg_cat
                          FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin";
 
 /// How users are looked up.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) database: Arc<str>,
     pub(crate) user: Arc<str>,
@@ -72,6 +72,12 @@ pub enum AuthType {
     Cert,
     /// The system's user at the other end of a Unix socket, by a record alone.
     Peer,
+    /// Who the client's machine says that it is (RFC 1413), by a record alone.
+    Ident,
+    /// A password in clear that PAM finds right, by a record alone.
+    Pam,
+    /// A password in clear that a directory finds right, by a record alone.
+    Ldap,
     /// Nobody.
     Reject,
     /// What the first record says that matches ([`Hba`]).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_core::auth::Secret;
 use weir_core::contract::{Input, Output, Peer, Span};
 use weir_core::hba::{Addresses, Hba, Kind, Map, Mapped, Name, Record};
+use weir_core::outside::{Finding, Inquiry};
 use weir_core::settings::AuthType;
 use weir_core::{ClientId, ConnId, Numbers, Settings, Side, Time, Worker, WorkerConfig, WorkerId};
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
@@ -82,7 +83,7 @@ impl Alone {
         alone.input(Input::Bytes { conn, bytes: &bytes });
         for (client, uid) in std::mem::take(&mut alone.to_name) {
             assert!(alone.received.is_empty(), "nothing is said until the system has answered");
-            alone.input(Input::UserNamed { client, name: name_of(uid).map(Arc::from) });
+            alone.input(Input::Answered { client, finding: Finding::Name(name_of(uid).map(Arc::from)) });
         }
         // The kind of authentication, in its last byte.
         alone.received.get(8).copied().filter(|_| alone.received[0] == b'R').unwrap_or(b'E')
@@ -97,7 +98,7 @@ impl Alone {
                     self.received.extend_from_slice(self.worker.made(span));
                     told += (end - start) as usize;
                 }
-                Output::NameUser { client, uid } => self.to_name.push((client, uid)),
+                Output::Ask { client, inquiry: Inquiry::UserOf { uid } } => self.to_name.push((client, uid)),
                 _ => {}
             }
         }
@@ -235,6 +236,7 @@ fn the_console_has_records_of_its_own() {
         addresses: Addresses::All,
         method,
         map: None,
+        authority: None,
     };
     let own = record(Name::Is("pgbouncer".into()), AuthType::Plain);
     let hba = Hba { records: vec![own, record(Name::Replication, AuthType::Trust)] };
@@ -282,6 +284,7 @@ fn the_systems_user_is_a_user_of_ours() {
             addresses: Addresses::All,
             method: AuthType::Peer,
             map: map.cloned(),
+            authority: None,
         };
         let mut settings = Settings {
             auth_type: AuthType::Hba,

@@ -148,7 +148,7 @@ impl Net {
                 }
                 Output::StartTls { .. }
                 | Output::Derive { .. }
-                | Output::NameUser { .. }
+                | Output::Ask { .. }
                 | Output::TellHosts { .. }
                 | Output::Event(_) => {}
             }

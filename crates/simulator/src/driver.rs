@@ -458,7 +458,7 @@ impl World {
             }
             // No record of these settings asks for it.
             Output::TellHosts { asker } => self.checks.fail("contract", format!("TellHosts for {asker:?}")),
-            Output::NameUser { client, .. } => self.checks.fail("contract", format!("NameUser for {client:?}")),
+            Output::Ask { client, .. } => self.checks.fail("contract", format!("Ask for {client:?}")),
             Output::Mail { to, mail, conn } => self.post(index, to, mail, conn),
             Output::Event(event) => self.core_event(index, event),
         }

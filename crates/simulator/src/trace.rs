@@ -42,7 +42,7 @@ impl Digest {
             Output::Close { .. } => self.mix(14),
             Output::Derive { .. } => self.mix(15),
             Output::TellHosts { .. } => self.mix(18),
-            Output::NameUser { uid, .. } => self.mix(u64::from(*uid) + 17),
+            Output::Ask { .. } => self.mix(17),
             Output::Mail { to, .. } => self.mix(16 + u64::from(to.0)),
             Output::Event(_) => self.mix(9),
         }

@@ -163,9 +163,8 @@ fn check_all(path: &str) -> Problems {
     };
     let mut problems = Problems::from(loaded.warnings);
     let whole = Place::new(&path.into(), 0);
-    if let Err(reason) = start::tls(&loaded.program) {
-        problems.error(&whole, reason);
-    }
+    let needed = [start::authorities(&loaded.settings), start::tls(&loaded.program).map(drop)];
+    needed.into_iter().filter_map(Result::err).for_each(|reason| problems.error(&whole, reason));
     let ProgramSettings { auth_file, client_tls, server_tls, .. } = &loaded.program;
     let keys = [("client_tls_key_file", &client_tls.key_file), ("server_tls_key_file", &server_tls.key_file)];
     let secrets = keys.into_iter().filter_map(|(name, file)| Some((name, file.as_deref()?)));

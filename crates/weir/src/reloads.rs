@@ -138,6 +138,7 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
 }
 
 fn opened(loaded: Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, String> {
+    start::authorities(&loaded.settings)?;
     let tls = start::tls(&loaded.program)?;
     let log = log.reopen(LogOptions::of(&loaded.program, false, verbose))?;
     Ok(Box::new(Opened { loaded, tls, log }))

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::outside::Authority;
 use weir_core::settings::{Database, Settings, TlsMode};
 
 use crate::config::{DriverChoice, Loaded, ProgramSettings};
@@ -22,6 +23,7 @@ const WORKERS_FOR_FILES_MAX: u16 = 32;
 /// `files`: what `raise_limits` found.
 pub fn options(loaded: &Loaded, files: Files) -> Result<Options, String> {
     let program = &loaded.program;
+    authorities(&loaded.settings)?;
     Ok(Options {
         listeners: listeners(program)?,
         backlog: i32::try_from(program.listen_backlog).unwrap_or(i32::MAX),
@@ -103,6 +105,19 @@ fn has_ipv6() -> bool {
 }
 
 /// Reads keys and certificates.
+/// Whether those are there whose word about passwords counts.
+pub fn authorities(settings: &Settings) -> Result<(), String> {
+    let of_records = settings.hba.records.iter().filter_map(|record| record.authority.as_ref());
+    for authority in of_records {
+        let (name, there) = match authority {
+            Authority::Pam { .. } => ("PAM", driver::check_pam()),
+            Authority::Directory(_) => ("LDAP", driver::check_ldap()),
+        };
+        there.map_err(|wrong| format!("the system's library for {name} cannot be used: {wrong}"))?;
+    }
+    Ok(())
+}
+
 pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
     let client = &program.client_tls;
     let accept = match (&client.cert_file, &client.key_file) {

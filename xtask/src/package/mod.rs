@@ -71,7 +71,7 @@ fn fill(root: &Path, weir: &Path, tree: &Tree) -> Result<(), String> {
 fn control(version: &str, architecture: &str, kilobytes: u64, libc: &str) -> String {
     format!(
         "Package: weir\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the Weir authors <weir@localhost>\n\
-         Installed-Size: {kilobytes}\nDepends: libc6 (>= {libc}), libgcc-s1\nRecommends: ca-certificates, logrotate\n\
+         Installed-Size: {kilobytes}\nDepends: libc6 (>= {libc}), libgcc-s1\nRecommends: ca-certificates, logrotate\nSuggests: libldap-2.5-0, libpam0g\n\
          Section: database\nPriority: optional\nDescription: connection pooler for PostgreSQL\n \
          Many clients, few connections to PostgreSQL, every core. Reads the\n configuration of PgBouncer, and answers its console.\n"
     )

@@ -31,6 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::id::{ClientId, ConnId, WorkerId};
+use crate::outside::{Finding, Inquiry};
 use crate::settings::Settings;
 use crate::time::Duration;
 
@@ -73,8 +74,8 @@ pub enum Input<'a> {
     TlsFailed { conn: ConnId, reason: String },
     /// The answer to `Derive`.
     Derived { job: u32, salted_password: [u8; 32] },
-    /// The answer to `NameUser`; none where the system knows no such user. The client may be gone.
-    UserNamed { client: ClientId, name: Option<Arc<str>> },
+    /// The answer to `Ask`. The client may be gone.
+    Answered { client: ClientId, finding: Finding },
     /// The answer to `TellHosts`. The client may be gone.
     HostsTold { asker: ClientId, hosts: Vec<Host> },
     /// New settings, after a reload. Handed to every worker.
@@ -123,8 +124,8 @@ pub enum Output {
     Close { conn: ConnId },
     /// Compute a SCRAM salted password (PBKDF2) off the workers.
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
-    /// Ask the system what it calls this user, off the workers.
-    NameUser { client: ClientId, uid: u32 },
+    /// Ask others than PostgreSQL about a client, off the workers.
+    Ask { client: ClientId, inquiry: Inquiry },
     /// Tell what the names of hosts are remembered as, for SHOW DNS_HOSTS.
     TellHosts { asker: ClientId },
     /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
@@ -165,7 +166,7 @@ impl Input<'_> {
             | Self::TlsFailed { conn, .. }
             | Self::Stays { conn, .. } => Some(*conn),
             Self::Derived { .. }
-            | Self::UserNamed { .. }
+            | Self::Answered { .. }
             | Self::HostsTold { .. }
             | Self::Settings(_)
             | Self::Command(_)
@@ -189,7 +190,7 @@ impl Output {
             | Self::StartTls { conn, .. }
             | Self::Close { conn } => Some(*conn),
             Self::Mail { conn, .. } => *conn,
-            Self::Derive { .. } | Self::NameUser { .. } | Self::TellHosts { .. } | Self::Event(_) => None,
+            Self::Derive { .. } | Self::Ask { .. } | Self::TellHosts { .. } | Self::Event(_) => None,
         }
     }
 }

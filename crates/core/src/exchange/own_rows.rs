@@ -43,7 +43,7 @@ impl Answers<'_> {
         match &mut client.state {
             ClientState::Login(login) => {
                 if let Phase::LookingUp(lookup) = &mut login.phase {
-                    lookup.row(&login.user, values.as_deref());
+                    lookup.row(values.as_deref());
                     return Verdict::Used(self.pass(reply, None));
                 }
                 let all_ascii = |row: &Vec<Option<&[u8]>>| row.iter().flatten().all(|value| value.is_ascii());

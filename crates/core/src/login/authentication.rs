@@ -1,9 +1,10 @@
-//! A client proves who it is: plain, md5, SCRAM-SHA-256 with and without channel binding, certificate.
+//! A client proves who it is: plain, md5, SCRAM-SHA-256 with and without channel binding, certificate; or others vouch for it.
 //!
 //! Owns the order of the messages; what they hold is computed in `auth`. An unknown user goes through the same exchange as
 //! one with a wrong password, and fails at its end, at the same time. Nothing is derived for a name that is not in the file.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_wire::frontend::{self, AUTH_MESSAGE_LEN_MAX};
@@ -14,14 +15,15 @@ use crate::auth::{
 };
 use crate::derivations::{Derived, Job, PASSWORDS_MAX, Recipe};
 use crate::failure::{Failure, Proof};
-use crate::hba::{Asked, Hba, Map, Record};
+use crate::hba::{Asked, Map, Missing, Record};
 use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login::Phase;
-use crate::login::client_login::{ClientLogin, Then};
+use crate::login::client_login::{ClientLogin, Shown, Then};
 use crate::login::lookup::LookedUp;
 use crate::login::strangers::Strangers;
 use crate::names::{CONSOLE_DATABASES, shown};
+use crate::outside::{Authority, Finding, Inquiry, Password};
 use crate::peer::Peer;
 use crate::settings::{AuthType, Settings};
 use crate::time::{Duration, Time};
@@ -82,7 +84,11 @@ impl ClientLogin<'_> {
             return Then::Authenticated(None);
         }
         let settings = Arc::clone(&self.cx.settings);
-        let record = if settings.auth_type == AuthType::Hba { self.record(&settings.hba) } else { None };
+        let record = match self.record(&settings) {
+            Ok(record) => record,
+            Err(Missing::Roles) => return self.asks_for_roles(),
+            Err(Missing::Host) => return self.ask_what_host_is_called(),
+        };
         self.login.method = record.map_or(settings.auth_type, |record| record.method);
         if let Some(then) = self.looks_up() {
             return then;
@@ -100,12 +106,12 @@ impl ClientLogin<'_> {
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
-            AuthType::Peer => self.ask_who_is_there(known, map),
+            AuthType::Peer | AuthType::Ident => self.ask_who_is_there(known, map),
             // It is kept out by a record, or none is for it.
             AuthType::Reject | AuthType::Hba => {
                 Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
             }
-            AuthType::Plain => {
+            AuthType::Plain | AuthType::Pam | AuthType::Ldap => {
                 self.login.phase = Phase::Password;
                 self.cx.out.send(self.id, write::authentication_cleartext);
                 Then::Nothing
@@ -120,8 +126,11 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// The one that says what it has to show.
-    fn record<'h>(&self, hba: &'h Hba) -> Option<&'h Record> {
+    /// The one that says what it has to show, where records do.
+    fn record<'s>(&self, settings: &'s Settings) -> Result<Option<&'s Record>, Missing> {
+        if settings.auth_type != AuthType::Hba {
+            return Ok(None);
+        }
         let own = [&*self.login.database];
         let databases = if self.login.is_to_console() { &CONSOLE_DATABASES[..] } else { &own };
         let asked = Asked {
@@ -132,42 +141,109 @@ impl ClientLogin<'_> {
             tls: self.tls.is_some(),
             databases: (!self.login.is_physical_replication() || self.login.is_to_console()).then_some(databases),
             user: &self.login.user,
+            host: self.login.host.as_ref().map(Option::as_deref),
+            roles: self.login.roles.as_deref(),
         };
-        hba.record(&asked)
+        settings.hba.record(&asked)
     }
 
-    /// Who is at the other end, as the system calls him.
+    fn ask_what_host_is_called(&mut self) -> Then {
+        // Who comes through a Unix socket has none, and no record of one is his.
+        if let Peer::Tcp { ip, .. } = self.peer {
+            self.login.phase = Phase::NamingHost;
+            self.cx.out.ask(self.id, Inquiry::HostOf { ip: ip.to_canonical() });
+        }
+        Then::Nothing
+    }
+
+    /// Whose word about its password counts, as the settings of now have it.
+    fn authority(&self) -> Option<Authority> {
+        let record = self.record(&self.cx.settings).ok()??;
+        record.authority.clone().filter(|_| record.method == self.login.method)
+    }
+
+    /// Who is at the other end, as the system calls him, or the machine that he comes from.
     fn ask_who_is_there(&mut self, known: bool, map: Option<&Arc<Map>>) -> Then {
-        match self.peer {
-            Peer::Unix { uid: Some(uid), .. } if known => {
-                self.login.phase = Phase::NamingPeer(map.cloned());
-                self.cx.out.name_user(self.id, *uid);
+        let inquiry = match (self.login.method, self.peer, self.local) {
+            _ if !known => return self.is_nobody_known(),
+            (AuthType::Peer, Peer::Unix { uid: Some(uid), .. }, _) => Inquiry::UserOf { uid: *uid },
+            (AuthType::Ident, Peer::Tcp { ip, port }, Peer::Tcp { ip: own_ip, port: own_port }) => {
+                let at = |ip: &IpAddr, port: &u16| SocketAddr::new(ip.to_canonical(), *port);
+                Inquiry::OwnerOf { theirs: at(ip, port), ours: at(own_ip, own_port) }
+            }
+            _ => return self.is_nobody_known(),
+        };
+        self.login.phase = Phase::Identifying(map.cloned());
+        self.cx.out.ask(self.id, inquiry);
+        Then::Nothing
+    }
+
+    /// What was asked of others has been answered.
+    pub(crate) fn is_answered(&mut self, finding: Finding) -> Then {
+        match (std::mem::replace(&mut self.login.phase, Phase::Admission), finding) {
+            (Phase::NamingHost, Finding::Name(name)) => {
+                self.login.host = Some(name);
+                self.begin_authentication()
+            }
+            (Phase::Identifying(map), Finding::Name(name)) => {
+                let leads = |name: Arc<str>| leads(map.as_ref(), &name, &self.login.user);
+                // A reload may have taken the user away.
+                if self.secret().is_some() && name.is_some_and(leads) {
+                    Then::Authenticated(None)
+                } else {
+                    self.is_nobody_known()
+                }
+            }
+            // A reload may have made another's word count.
+            (Phase::Vouching { authority, .. }, _) if self.authority().as_ref() != Some(&authority) => {
+                Then::Fail(Failure::LookupFailed)
+            }
+            (Phase::Vouching { password, .. }, Finding::Right) => Then::Authenticated(Some(Shown::Password(password))),
+            (Phase::Vouching { .. }, Finding::Wrong(reason)) => {
+                let by = self.vouched();
+                self.cx.log_warning(format!("{} authentication failed for {}: {reason}", by.words(), self.whence()));
+                self.refuse(self.cx.now + REFUSED_AFTER, by)
+            }
+            (phase, _) => {
+                self.login.phase = phase;
                 Then::Nothing
             }
-            _ => self.is_nobody_known(),
-        }
-    }
-
-    /// The system has told that.
-    pub(crate) fn peer_named(&mut self, name: Option<&str>) -> Then {
-        let map = match std::mem::replace(&mut self.login.phase, Phase::Admission) {
-            Phase::NamingPeer(map) => map,
-            phase => {
-                self.login.phase = phase;
-                return Then::Nothing;
-            }
-        };
-        let leads = |name| leads(map.as_ref(), name, &self.login.user);
-        // A reload may have taken the user away.
-        if self.secret().is_some() && name.is_some_and(leads) {
-            Then::Authenticated(None)
-        } else {
-            self.is_nobody_known()
         }
     }
 
     fn is_nobody_known(&self) -> Then {
-        Then::Fail(Failure::PeerRejected { user: self.login.user.to_string() })
+        let user = self.login.user.to_string();
+        Then::Fail(match self.login.method {
+            AuthType::Ident => Failure::AuthenticationFailed { by: Proof::Ident, user },
+            _ => Failure::PeerRejected { user },
+        })
+    }
+
+    fn vouched(&self) -> Proof {
+        if self.login.method == AuthType::Pam { Proof::Pam } else { Proof::Ldap }
+    }
+
+    /// A password in clear, about which somebody else is asked.
+    fn ask_about(&mut self, password: &[u8]) -> Result<Then, Failure> {
+        let authority = self.authority().ok_or(Failure::LookupFailed)?;
+        // A directory takes an empty one for nobody's, and lets him in (RFC 4513, 5.1.2). None was ever stored that is not UTF-8.
+        let password: Arc<str> = match std::str::from_utf8(password) {
+            Ok(password) if !password.is_empty() => password.into(),
+            _ => return Ok(self.refuse(self.cx.now + REFUSED_AFTER, self.vouched())),
+        };
+        let from = match self.peer {
+            Peer::Tcp { ip, .. } => Some(ip.to_canonical()),
+            Peer::Unix { .. } => None,
+        };
+        let inquiry = Inquiry::Password {
+            user: Arc::clone(&self.login.user),
+            password: Password(Arc::clone(&password)),
+            authority: authority.clone(),
+            from,
+        };
+        self.login.phase = Phase::Vouching { password, authority };
+        self.cx.out.ask(self.id, inquiry);
+        Ok(Then::Next)
     }
 
     /// Who wants to come in, for the log.
@@ -255,6 +331,9 @@ impl ClientLogin<'_> {
         let phase = std::mem::replace(&mut self.login.phase, Phase::Admission);
         let refused_at = self.refused_at(&user);
         match phase {
+            Phase::Password if matches!(self.login.method, AuthType::Pam | AuthType::Ldap) => {
+                self.ask_about(frontend::password(body)?)
+            }
             Phase::Password => self.check_plain(&user, frontend::password(body)?),
             Phase::Md5 { salt } => {
                 let response = frontend::password(body)?;
@@ -344,7 +423,7 @@ impl ClientLogin<'_> {
         match last.on_client_final(message) {
             Ok((answer, keys)) if is_current => {
                 self.cx.out.send(self.id, |out| write::authentication_sasl_final(out, &answer));
-                Ok(Then::Authenticated(shared.then_some(keys)))
+                Ok(Then::Authenticated(shared.then_some(Shown::Keys(keys))))
             }
             Ok(_) | Err(auth::AuthError::WrongProof) => {
                 // What a stranger is asked for is chosen by lot there, and not what it is told.
@@ -383,7 +462,7 @@ impl ClientLogin<'_> {
         let is_current = matches!(secret, Some(Secret::Scram(current)) if *current == *verifier);
         if verifier.matches_salted(&derived.salted) && is_current {
             // They open PostgreSQL's door too, where it has the same secret.
-            Then::Authenticated(Some(ScramKeys::from_salted(&derived.salted)))
+            Then::Authenticated(Some(Shown::Keys(ScramKeys::from_salted(&derived.salted))))
         } else {
             self.refuse(refused_at, Proof::Password)
         }

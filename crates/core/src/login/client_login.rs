@@ -35,14 +35,22 @@ pub(crate) enum Then {
     },
     /// Its secret is asked for, of a server of this pool.
     LookUp(Arc<PoolName>),
-    /// It is who it says. The keys are those of a secret that the server has too.
-    Authenticated(Option<ScramKeys>),
+    /// It is who it says.
+    Authenticated(Option<Shown>),
     /// Its password was wrong, which is told in a moment.
     Refused,
     Fail(Failure),
     /// Whoever sends this does not speak our protocol, or not yet: an answer would be no use (`ProcessStartupPacket`,
     /// src/backend/tcop/backend_startup.c, PostgreSQL 18).
     EndUnanswered(&'static str),
+}
+
+/// What a client has shown that opens PostgreSQL's door too.
+pub(crate) enum Shown {
+    /// Of a secret that PostgreSQL has as well.
+    Keys(ScramKeys),
+    /// Which PAM or a directory has found right.
+    Password(Arc<str>),
 }
 
 /// A client that is not in yet, for the length of one input.
@@ -53,6 +61,7 @@ pub(crate) struct ClientLogin<'w> {
     pub(crate) id: ClientId,
     pub(crate) login: &'w mut Login,
     pub(crate) peer: &'w Peer,
+    pub(crate) local: &'w Peer,
     pub(crate) tls: Option<&'w TlsInfo>,
     /// Nobody but the console is let in any more.
     pub(crate) shutting_down: bool,

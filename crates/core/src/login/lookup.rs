@@ -1,4 +1,4 @@
-//! Users who are in no file: PostgreSQL is asked for their secrets, with `auth_query` as `auth_user`.
+//! What PostgreSQL is asked about users, as `auth_user`: the secrets of those who are in no file, with `auth_query`, and whose members they are.
 //!
 //! Those who answer are servers of a pool that no client uses (`PoolName::looks_up`): what a client has left in a session, or asks for in its
 //! startup packet, leads no question astray. Knows the question and what an answer means; who asks when is the worker's business (`greeting.rs`).
@@ -11,8 +11,19 @@ use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::names::{CONSOLE_DATABASES, PoolName};
 use crate::parameters::meanings::NAME_BYTES;
+use crate::pool::Credentials;
 use crate::settings::{AuthType, Settings, Way};
 use crate::time::Time;
+
+/// Roles of one user that are kept, beyond which nothing is known of them.
+const ROLES_MAX: usize = 4096;
+
+/// Those that a user is a member of, directly or not, itself one of them; a superuser is no member of others for it (`is_member`,
+/// src/backend/libpq/hba.c at 18, which `+role` asks).
+const ROLES: &str = "WITH RECURSIVE member(oid) AS (\
+                     SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1 UNION \
+                     SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member OPERATOR(pg_catalog.=) member.oid) \
+                     SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid";
 
 /// What is known of a user who is in no file.
 #[derive(Debug, Default)]
@@ -23,64 +34,128 @@ pub(crate) enum LookedUp {
     Found(Secret, Question),
 }
 
+impl LookedUp {
+    /// What was found opens PostgreSQL's door too.
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        match self {
+            Self::Found(secret, question) => {
+                Some(Credentials { secret: Some(secret.clone()), since: question.asked_at, ..Credentials::default() })
+            }
+            Self::NotYet | Self::Nobody => None,
+        }
+    }
+}
+
 /// Who is asked, and when.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Question {
     way: Way,
     /// The settings when it was decided on.
     under: Arc<Settings>,
     /// When it was sent: what it tells is no newer than that.
-    pub(crate) asked_at: Time,
+    asked_at: Time,
 }
 
 impl Question {
     /// The settings of now would ask the same about the user, and there. What another authority says counts no more.
     pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
-        let (then, now) = (&self.under, settings);
-        let same_way = || now.lookup(database).as_ref() == Some(&self.way);
-        let same_server = || match (then.database(&self.way.database), now.database(&self.way.database)) {
+        let is_same = Arc::ptr_eq(&self.under, settings);
+        is_same || (!settings.secrets.contains_key(user) && self.leads_there(database, settings))
+    }
+
+    /// The settings of now would ask in the same way and place.
+    fn leads_there(&self, database: &str, now: &Settings) -> bool {
+        let same_server = || match (self.under.database(&self.way.database), now.database(&self.way.database)) {
             (Some(then), Some(now)) => then.endpoints == now.endpoints && then.server_database == now.server_database,
             _ => false,
         };
-        Arc::ptr_eq(then, now) || (!now.secrets.contains_key(user) && same_way() && same_server())
+        now.lookup(database).as_ref() == Some(&self.way) && same_server()
     }
+}
+
+/// What is asked of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sought {
+    Secret,
+    /// The same, of the one whom the database's entry forces.
+    ForcedSecret,
+    Roles,
 }
 
 /// A question, and what has come of it so far.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     pub(crate) question: Question,
-    found: Option<Secret>,
+    pub(crate) user: Arc<str>,
+    sought: Sought,
+    secret: Option<Secret>,
+    roles: Vec<Arc<str>>,
     wrong: Option<&'static str>,
 }
 
+/// What PostgreSQL has told.
+pub(crate) enum Told {
+    Secret(LookedUp),
+    ForcedSecret(Arc<str>, LookedUp),
+    Roles(Vec<Arc<str>>),
+}
+
 impl Lookup {
-    pub(crate) fn by(way: Way, under: Arc<Settings>) -> Self {
-        Self { question: Question { way, under, asked_at: Time(0) }, found: None, wrong: None }
+    fn of(user: Arc<str>, sought: Sought, way: Way, under: Arc<Settings>) -> Self {
+        let question = Question { way, under, asked_at: Time(0) };
+        Self { question, user, sought, secret: None, roles: Vec::new(), wrong: None }
     }
 
     /// What to ask now; `None` where the settings have changed meanwhile.
-    pub(crate) fn query(&mut self, database: &str, user: &str, settings: &Arc<Settings>, now: Time) -> Option<&str> {
+    pub(crate) fn query(&mut self, database: &str, settings: &Arc<Settings>, now: Time) -> Option<&str> {
         self.question.asked_at = now;
-        self.question.is_current(database, user, settings).then_some(&*self.question.way.query)
+        let query = if self.sought == Sought::Roles { ROLES } else { &self.question.way.query };
+        self.is_current(database, settings).then_some(query)
+    }
+
+    pub(crate) fn is_current(&self, database: &str, settings: &Arc<Settings>) -> bool {
+        match self.sought {
+            Sought::Roles => self.question.leads_there(database, settings),
+            Sought::Secret | Sought::ForcedSecret => self.question.is_current(database, &self.user, settings),
+        }
     }
 
     /// A row of the answer; `None` where it cannot be read.
-    pub(crate) fn row(&mut self, user: &str, values: Option<&[Option<&[u8]>]>) {
+    pub(crate) fn row(&mut self, values: Option<&[Option<&[u8]>]>) {
+        match self.sought {
+            Sought::Roles => self.role(values),
+            Sought::Secret | Sought::ForcedSecret => self.secret(values),
+        }
+    }
+
+    fn role(&mut self, values: Option<&[Option<&[u8]>]>) {
         let wrong = match values {
-            Some(&[Some(name), secret]) if self.found.is_none() => {
+            Some(&[Some(name)]) if self.roles.len() < ROLES_MAX => match std::str::from_utf8(name) {
+                Ok(name) => return self.roles.push(name.into()),
+                // No record can name it.
+                Err(_) => return,
+            },
+            Some(&[Some(_)]) => "the user is a member of more than 4,096 roles",
+            _ => "a role is not a name",
+        };
+        self.wrong.get_or_insert(wrong);
+    }
+
+    fn secret(&mut self, values: Option<&[Option<&[u8]>]>) {
+        let wrong = match values {
+            Some(&[Some(name), secret]) if self.secret.is_none() => {
                 match secret.map(std::str::from_utf8) {
                     // The user of another row would be let in by this one's secret.
-                    _ if name != user.as_bytes() => "it returned another user than it was asked for",
+                    _ if name != self.user.as_bytes() => "it returned another user than it was asked for",
                     Some(Err(_)) => "the secret is not UTF-8",
                     // Nobody's password fits, as where PostgreSQL has none, or it has expired.
-                    None => return self.found = Some(Secret::parse("")),
+                    None => return self.secret = Some(Secret::parse("")),
                     Some(Ok(secret)) => match Secret::parse(secret) {
                         // Users may set their own secrets (`pg_authid.rolpassword`): one who does so keeps nobody else waiting.
                         Secret::Scram(verifier) if verifier.iterations > SERVER_ITERATIONS_MAX => {
                             "the secret has more than 1,000,000 SCRAM iterations"
                         }
-                        secret => return self.found = Some(secret),
+                        secret => return self.secret = Some(secret),
                     },
                 }
             }
@@ -93,24 +168,45 @@ impl Lookup {
     }
 
     /// All is answered.
-    pub(crate) fn end(self) -> Result<LookedUp, &'static str> {
-        match (self.wrong, self.found) {
-            (Some(wrong), _) => Err(wrong),
-            (None, Some(secret)) => Ok(LookedUp::Found(secret, self.question)),
-            (None, None) => Ok(LookedUp::Nobody),
+    pub(crate) fn end(&mut self) -> Result<Told, &'static str> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
         }
+        let looked_up = match self.secret.take() {
+            Some(secret) => LookedUp::Found(secret, self.question.clone()),
+            None => LookedUp::Nobody,
+        };
+        Ok(match self.sought {
+            Sought::Secret => Told::Secret(looked_up),
+            Sought::ForcedSecret => Told::ForcedSecret(Arc::clone(&self.user), looked_up),
+            Sought::Roles => Told::Roles(std::mem::take(&mut self.roles)),
+        })
+    }
+
+    /// The user of whom it is, where that is one whom its database's entry forces.
+    pub(crate) fn forced(&self) -> Option<Arc<str>> {
+        (self.sought == Sought::ForcedSecret).then(|| Arc::clone(&self.user))
     }
 }
 
 impl ClientLogin<'_> {
     /// PostgreSQL has told what it knows of the user.
-    pub(crate) fn is_looked_up(&mut self, looked_up: LookedUp) -> Then {
-        if let LookedUp::Found(secret, _) = &looked_up
-            && !secret.is_empty()
-        {
-            self.known.meet(secret);
+    pub(crate) fn is_told(&mut self, told: Told) -> Then {
+        match told {
+            Told::Secret(looked_up) => {
+                if let LookedUp::Found(secret, _) = &looked_up
+                    && !secret.is_empty()
+                {
+                    self.known.meet(secret);
+                }
+                self.login.looked_up = looked_up;
+            }
+            Told::Roles(roles) => self.login.roles = Some(roles),
+            Told::ForcedSecret(user, looked_up) => {
+                self.login.forced = Some((user, looked_up));
+                return Then::Authenticated(None);
+            }
         }
-        self.login.looked_up = looked_up;
         self.begin_authentication()
     }
 
@@ -124,10 +220,40 @@ impl ClientLogin<'_> {
 
     /// Whom to ask, where a user is known of whom nobody has heard yet.
     pub(super) fn looks_up(&mut self) -> Option<Then> {
+        use AuthType::{Any, Hba, Ldap, Pam, Reject};
         let known = self.secret().is_some() || !matches!(self.login.looked_up, LookedUp::NotYet);
+        if known || matches!(self.login.method, Any | Reject | Hba | Pam | Ldap) {
+            return None;
+        }
+        self.ask_postgresql(Arc::clone(&self.login.user), Sought::Secret)
+    }
+
+    /// Which record is its depends on the roles of its user.
+    pub(super) fn asks_for_roles(&mut self) -> Then {
+        match self.ask_postgresql(Arc::clone(&self.login.user), Sought::Roles) {
+            Some(then) => then,
+            None => {
+                let text = "a line of auth_hba_file is for the members of a role: auth_user, who could ask for them, is not set, or the \
+                            user's name is longer than 63 bytes";
+                self.cx.log_error(text.to_owned());
+                Then::Fail(Failure::LookupFailed)
+            }
+        }
+    }
+
+    /// Its database's entry forces a user without saying by which secret.
+    pub(crate) fn looks_up_forced(&mut self, user: &Arc<str>) -> Option<Then> {
+        let known = matches!(&self.login.forced, Some((known, _)) if known == user);
+        if known || self.cx.settings.secrets.contains_key(user) {
+            return None;
+        }
+        self.ask_postgresql(Arc::clone(user), Sought::ForcedSecret)
+    }
+
+    /// `None`: nobody is there to ask, or it would be asked about another.
+    fn ask_postgresql(&mut self, user: Arc<str>, sought: Sought) -> Option<Then> {
         // PostgreSQL would cut a longer name, and tell of another user.
-        let too_long = self.login.user.len() > NAME_BYTES;
-        if known || too_long || matches!(self.login.method, AuthType::Any | AuthType::Reject | AuthType::Hba) {
+        if user.len() > NAME_BYTES {
             return None;
         }
         let way = self.cx.settings.lookup(&self.login.database)?;
@@ -136,9 +262,9 @@ impl ClientLogin<'_> {
         } else if self.cx.settings.database(&way.database).is_none() {
             format!("authentication database \"{}\" is not configured", way.database)
         } else {
-            let (database, user) = (Arc::clone(&way.database), Arc::clone(&way.user));
-            self.login.phase = Phase::LookingUp(Lookup::by(way, Arc::clone(&self.cx.settings)));
-            return Some(Then::LookUp(Arc::new(PoolName { database, user, looks_up: true })));
+            let pool = PoolName { database: Arc::clone(&way.database), user: Arc::clone(&way.user), looks_up: true };
+            self.login.phase = Phase::LookingUp(Lookup::of(user, sought, way, Arc::clone(&self.cx.settings)));
+            return Some(Then::LookUp(Arc::new(pool)));
         };
         self.cx.log_error(wrong);
         Some(Then::Fail(Failure::LookupFailed))
@@ -151,15 +277,34 @@ mod tests {
     use crate::auth::mock_verifier;
 
     fn answer(rows: &[&[Option<&str>]]) -> Result<Option<Secret>, &'static str> {
-        let mut lookup = Lookup::by(Way { database: "".into(), user: "".into(), query: "".into() }, Arc::default());
-        for row in rows {
-            let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
-            lookup.row("alice", Some(&values));
-        }
-        lookup.end().map(|looked_up| match looked_up {
-            LookedUp::Found(secret, _) => Some(secret),
+        told(Sought::Secret, rows).map(|told| match told {
+            Told::Secret(LookedUp::Found(secret, _)) => Some(secret),
             _ => None,
         })
+    }
+
+    fn told(sought: Sought, rows: &[&[Option<&str>]]) -> Result<Told, &'static str> {
+        let way = Way { database: "".into(), user: "".into(), query: "".into() };
+        let mut lookup = Lookup::of("alice".into(), sought, way, Arc::default());
+        for row in rows {
+            let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
+            lookup.row(Some(&values));
+        }
+        lookup.end()
+    }
+
+    #[test]
+    fn roles_are_names_and_not_without_end() {
+        let roles = |rows: &[&[Option<&str>]]| match told(Sought::Roles, rows) {
+            Ok(Told::Roles(roles)) => roles.len(),
+            _ => usize::MAX,
+        };
+        assert_eq!(roles(&[]), 0);
+        assert_eq!(roles(&[&[Some("alice")], &[Some("staff")]]), 2);
+        assert_eq!(roles(&[&[None]]), usize::MAX);
+        assert_eq!(roles(&[&[Some("alice"), Some("x")]]), usize::MAX);
+        assert_eq!(roles(&[&[Some("r")][..]; ROLES_MAX]), ROLES_MAX);
+        assert_eq!(roles(&[&[Some("r")][..]; ROLES_MAX + 1]), usize::MAX);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! Startup <─> (TlsHandshake) ─> Admission ─> (LookingUp) ─> Password | Md5 | ScramInitial ─> ScramFinal ─> Proving ─> Ready
-//!                                                  │ (NamingPeer) ─> Proving
+//!                                                  │ (Identifying) ─> Proving
 //!                                                  └────────────┬─────────────┘
-//!                     Deriving: a salted password is computed elsewhere; Refused: wrong, which is told a moment later
+//!                     Deriving: a salted password is computed elsewhere; Vouching: another says whether it is right;
+//!                     Refused: wrong, which is told a moment later
 //! ```
+//! Before any of it a name server or PostgreSQL may have to say which record is the client's (NamingHost, LookingUp).
 //! An unknown user goes through the same exchange as one with a wrong password, and fails at its end.
 
 pub(crate) mod authentication;
@@ -25,6 +27,7 @@ use crate::inbox::Inbox;
 use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
+use crate::outside::Authority;
 use crate::peer::{Peer, TlsInfo};
 use crate::settings::AuthType;
 use crate::time::Time;
@@ -35,10 +38,12 @@ pub(crate) enum Phase {
     TlsHandshake,
     /// The steward is asked whether there is room.
     Admission,
-    /// PostgreSQL is asked for the user's secret.
+    /// A record of `auth_hba_file` is for a host: a name server is asked what the client's is called.
+    NamingHost,
+    /// PostgreSQL is asked for a secret, or for the user's roles.
     LookingUp(Lookup),
-    /// The system is asked what it calls the user at the other end of the socket.
-    NamingPeer(Option<Arc<Map>>),
+    /// The system, or the client's own machine, is asked who is at the other end.
+    Identifying(Option<Arc<Map>>),
     Password,
     Md5 {
         salt: [u8; 4],
@@ -55,6 +60,11 @@ pub(crate) enum Phase {
         last: Box<ServerFinal>,
         message: Box<[u8]>,
         refused_at: Time,
+    },
+    /// PAM or a directory is asked about the password.
+    Vouching {
+        password: Arc<str>,
+        authority: Authority,
     },
     /// The password was wrong, and the client is told so at that time.
     Refused {
@@ -80,6 +90,12 @@ pub(crate) struct Login {
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
     pub(crate) looked_up: LookedUp,
+    /// What is known of the user that its database's entry forces, who is in no file.
+    pub(crate) forced: Option<(Arc<str>, LookedUp)>,
+    /// What its host is called, if that has been asked.
+    pub(crate) host: Option<Option<Arc<str>>>,
+    /// The roles that its user is a member of, if those have been asked for.
+    pub(crate) roles: Option<Vec<Arc<str>>>,
     /// What it has to show; `Hba` while no record has said so.
     pub(crate) method: AuthType,
 }
@@ -97,6 +113,9 @@ impl Login {
             user: "".into(),
             database: "".into(),
             looked_up: LookedUp::NotYet,
+            forced: None,
+            host: None,
+            roles: None,
             method: AuthType::Hba,
         }
     }

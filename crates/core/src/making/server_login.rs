@@ -374,8 +374,9 @@ impl ServerLogin<'_> {
         let (_, pool) = self.pool.as_ref()?;
         let forced = pool.database.forced_user.as_ref().is_some_and(|user| *user == pool.name.user);
         let password = pool.database.forced_password.as_ref().filter(|_| forced);
+        let own = pool.credentials.secret.as_ref();
         let of_file = || self.cx.settings.secrets.get(&pool.name.user);
-        password.or_else(of_file).or(pool.credentials.secret.as_ref()).cloned()
+        password.or(own.filter(|_| pool.credentials.shown)).or_else(of_file).or(own).cloned()
     }
 
     fn is_told_of_database(&self) -> bool {

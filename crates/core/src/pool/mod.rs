@@ -159,8 +159,10 @@ impl Origin {
 pub(crate) struct Credentials {
     /// The keys of a client that logged in with the SCRAM secret which the server has too.
     pub(crate) keys: Option<ScramKeys>,
-    /// The secret that was looked up, of a user who is not in the file.
+    /// The secret that was looked up, of a user who is not in the file, or that was shown.
     pub(crate) secret: Option<Secret>,
+    /// PAM or a directory has found it right: it counts more than the file's.
+    pub(crate) shown: bool,
     /// When that was asked for, or the login with the file's: a login that began before another one, and ends behind it, brings nothing newer.
     pub(crate) since: Time,
 }
@@ -529,8 +531,11 @@ mod tests {
 
     #[test]
     fn a_login_that_began_earlier_brings_nothing_newer() {
-        let of =
-            |secret: &str, at: u64| Credentials { keys: None, secret: Some(Secret::parse(secret)), since: Time(at) };
+        let of = |secret: &str, at: u64| Credentials {
+            secret: Some(Secret::parse(secret)),
+            since: Time(at),
+            ..Credentials::default()
+        };
         let mut known = Credentials::default();
         assert!(
             known.meet(of("new", 2))

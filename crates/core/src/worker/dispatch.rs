@@ -187,7 +187,7 @@ impl Worker {
     fn process_input(&mut self, input: Input<'_>) {
         match input {
             Input::Derived { job, salted_password } => self.derived(job, salted_password),
-            Input::UserNamed { client, name } => self.login_input(client, |login| login.peer_named(name.as_deref())),
+            Input::Answered { client, finding } => self.login_input(client, |login| login.is_answered(finding)),
             Input::Settings(settings) => self.new_settings(settings),
             Input::Command(command) => self.command(command),
             Input::Mail { from, mail, conn } => self.read_letter(from, mail.0, conn),

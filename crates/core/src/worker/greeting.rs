@@ -3,19 +3,20 @@
 //! What a server tells at its login is told to each client. A parameter of a startup packet that PostgreSQL has not been asked
 //! about yet is tried on a server first, so that a wrong one ends the login, as it does without a pooler.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_wire::report::{Report, Severity};
 use weir_wire::{ProtocolVersion, TransactionStatus, write};
 
-use crate::auth::ScramKeys;
+use crate::auth::Secret;
 use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
 use crate::console::session::Console;
 use crate::derivations::Derived;
 use crate::failure::{Failure, Proof, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::{Cursor, Inbox};
-use crate::login::client_login::{ClientLogin, Then};
+use crate::login::client_login::{ClientLogin, Shown, Then};
 use crate::login::lookup::LookedUp;
 use crate::login::{Login, Phase};
 use crate::mail::Letter;
@@ -24,8 +25,7 @@ use crate::parameters::encodings::reads_alike;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, is_told_unlike, same_name, untriable};
 use crate::peer::{Peer, TlsInfo};
-use crate::pool::{NO_POOL, Welcome};
-use crate::server::Hold;
+use crate::pool::{Credentials, Pool, Welcome};
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
 use crate::statements::Unnamed;
@@ -46,14 +46,14 @@ impl Worker {
         self.arm_client(id);
     }
 
-    fn client_login(&mut self, id: ClientId) -> Option<(ClientLogin<'_>, &mut Inbox)> {
+    pub(super) fn client_login(&mut self, id: ClientId) -> Option<(ClientLogin<'_>, &mut Inbox)> {
         let shutting_down = self.shutdown.is_under_way();
-        let Client { state: ClientState::Login(login), peer, tls, inbox, .. } = self.clients.get_mut(id)? else {
+        let Client { state: ClientState::Login(login), peer, local, tls, inbox, .. } = self.clients.get_mut(id)? else {
             return None;
         };
         let (cx, known, derivations) = (&mut self.cx, &mut self.known, &mut self.derivations);
         let tls = tls.as_deref();
-        Some((ClientLogin { cx, known, derivations, id, login, peer, tls, shutting_down }, inbox))
+        Some((ClientLogin { cx, known, derivations, id, login, peer, local, tls, shutting_down }, inbox))
     }
 
     pub(super) fn login_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
@@ -88,7 +88,7 @@ impl Worker {
                     self.fail_client(id, &failure);
                 }
             }
-            Then::Authenticated(keys) => match self.authenticated(id, keys) {
+            Then::Authenticated(shown) => match self.authenticated(id, shown) {
                 Ok(()) => return true,
                 Err(failure) => self.fail_client(id, &failure),
             },
@@ -146,18 +146,17 @@ impl Worker {
         }
     }
 
-    fn authenticated(&mut self, id: ClientId, keys: Option<ScramKeys>) -> Result<(), Failure> {
+    fn authenticated(&mut self, id: ClientId, shown: Option<Shown>) -> Result<(), Failure> {
+        let settings = Arc::clone(&self.cx.settings);
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
-        let secret = match std::mem::take(&mut login.looked_up) {
-            LookedUp::Found(secret, question) => Some((secret, question)),
-            LookedUp::NotYet | LookedUp::Nobody => None,
+        let looked_up = match &login.looked_up {
+            LookedUp::Found(_, question) if !question.is_current(&database, &user, &settings) => {
+                return Err(Failure::LookupFailed);
+            }
+            looked_up => looked_up.credentials(),
         };
         let replication = login.replication.is_some();
-        if secret.as_ref().is_some_and(|(_, question)| !question.is_current(&database, &user, &self.cx.settings)) {
-            return Err(Failure::LookupFailed);
-        }
-        let secret = secret.map(|(secret, question)| (secret, question.asked_at));
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
@@ -174,15 +173,32 @@ impl Worker {
             // A name that nobody vouched for opens no door of PostgreSQL's.
             return Err(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() });
         }
-        // Where a user is forced its servers are for whoever comes: what one of them has proved opens no door for the others.
-        let (keys, secret) = if entry.forced_user.is_none() { (keys, secret) } else { (None, None) };
-        let user = entry.forced_user.clone().unwrap_or(user);
-        let name = Arc::new(PoolName::new(database, user));
+        let (forced, has_password) = (entry.forced_user.clone(), entry.forced_password.is_some());
+        let name = Arc::new(PoolName::new(database, forced.clone().unwrap_or(user)));
         let Some(index) = self.pool_for(&name) else {
             return Err(Failure::UnknownDatabase { name: name.database.to_string() });
         };
-        if keys.is_some() || secret.is_some() {
-            self.has_credentials(index, keys, secret);
+        // Where a user is forced its servers are for whoever comes: what one of them has proved opens no door for the others.
+        let credentials = match (&forced, shown) {
+            (Some(_), _) if has_password => None,
+            (Some(forced), _) => match self.credentials_of_forced(id, index, forced)? {
+                ControlFlow::Continue(credentials) => credentials,
+                ControlFlow::Break(()) => return Ok(()),
+            },
+            (None, Some(Shown::Password(password))) => Some(Credentials {
+                secret: Some(Secret::Plain(password)),
+                shown: true,
+                since: self.cx.now,
+                ..Credentials::default()
+            }),
+            (None, Some(Shown::Keys(keys))) => {
+                let proved = || Credentials { since: self.cx.now, ..Credentials::default() };
+                Some(Credentials { keys: Some(keys), ..looked_up.unwrap_or_else(proved) })
+            }
+            (None, None) => looked_up,
+        };
+        if let Some(credentials) = credentials {
+            self.has_credentials(index, credentials);
         }
         if let Some(client) = self.clients.get_mut(id) {
             client.pool = index;
@@ -201,7 +217,39 @@ impl Worker {
         self.seek_proof(id)
     }
 
-    /// Asks PostgreSQL for the secret of a user who is in no file, on a server of this pool.
+    /// The secret of a user who is in no file, nor is one in the entry that forces him. `Break`: PostgreSQL is asked for it first.
+    fn credentials_of_forced(
+        &mut self,
+        id: ClientId,
+        index: u32,
+        forced: &Arc<str>,
+    ) -> Result<ControlFlow<(), Option<Credentials>>, Failure> {
+        // Where servers are logged in without, they need none.
+        let Pool { welcome, credentials, refusal, .. } = &self.pools[index];
+        let needs_none = welcome.is_some() && credentials.secret.is_none() && refusal.is_none();
+        if let Some((mut login, _)) = self.client_login(id).filter(|_| !needs_none)
+            && let Some(then) = login.looks_up_forced(forced)
+        {
+            return match then {
+                // Where it cannot be, its servers may need none.
+                Then::LookUp(pool) if self.look_up(id, &pool).is_ok() => Ok(ControlFlow::Break(())),
+                _ => Ok(ControlFlow::Continue(None)),
+            };
+        }
+        let settings = Arc::clone(&self.cx.settings);
+        let Some(login) = self.login(id) else { return Ok(ControlFlow::Continue(None)) };
+        match &login.forced {
+            Some((user, LookedUp::Found(_, question)))
+                if user != forced || !question.is_current(&login.database, forced, &settings) =>
+            {
+                Err(Failure::LookupFailed)
+            }
+            Some((_, looked_up)) => Ok(ControlFlow::Continue(looked_up.credentials())),
+            None => Ok(ControlFlow::Continue(None)),
+        }
+    }
+
+    /// Asks PostgreSQL about a user, on a server of this pool.
     fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
         if self.gates.is_disabled(&pool.database) {
             return Err(Failure::LookupDisabled { name: pool.database.to_string() });
@@ -219,49 +267,12 @@ impl Worker {
     pub(super) fn borrows(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &mut client.state) else { return };
-        let Login { database, user, phase: Phase::LookingUp(lookup), .. } = &mut **login else { return self.prove(id) };
-        let query = lookup.query(database, user, &self.cx.settings, self.cx.now);
+        let Login { database, phase: Phase::LookingUp(lookup), .. } = &mut **login else { return self.prove(id) };
+        let user = Arc::clone(&lookup.user);
+        let query = lookup.query(database, &self.cx.settings, self.cx.now);
         match (self.servers.get_mut(server_id), query) {
-            (Some(server), Some(query)) => server.ask_for_secret(server_id, query, user, &mut self.cx),
+            (Some(server), Some(query)) => server.ask_about_user(server_id, query, &user, &mut self.cx),
             _ => self.fail_client(id, &Failure::LookupFailed),
-        }
-    }
-
-    /// And all is answered.
-    pub(super) fn borrowed(&mut self, id: ClientId, server_id: ServerId) {
-        let settings = Arc::clone(&self.cx.settings);
-        let idle = self.servers.get(server_id).is_some_and(|server| server.status == TransactionStatus::Idle);
-        let Some(login) = self.login(id).filter(|login| matches!(login.phase, Phase::LookingUp(_))) else {
-            if idle {
-                return self.proved(id, server_id);
-            }
-            // Nothing that was asked begins a transaction.
-            if let Some(server) = self.servers.get_mut(server_id) {
-                server.close_needed = true;
-            }
-            return self.fail_client(id, &Failure::ServerBrokeProtocol);
-        };
-        let Phase::LookingUp(lookup) = std::mem::replace(&mut login.phase, Phase::Admission) else { return };
-        let told = match lookup.question.is_current(&login.database, &login.user, &settings) {
-            _ if !idle => Err("it leaves a transaction open"),
-            false => Err("the settings have changed meanwhile"),
-            true => lookup.end(),
-        };
-        if let Some(server) = self.servers.get_mut(server_id) {
-            server.hold = Hold::Nothing;
-            server.close_needed |= !idle;
-        }
-        let label = self.server_label(server_id);
-        self.unlink(id, server_id);
-        if let Some(client) = self.clients.get_mut(id) {
-            client.pool = NO_POOL;
-        }
-        match told {
-            Ok(looked_up) => self.login_input(id, |login| login.is_looked_up(looked_up)),
-            Err(wrong) => {
-                self.cx.log_error(format!("{label} error in auth_query: {wrong}"));
-                self.fail_client(id, &Failure::LookupFailed);
-            }
         }
     }
 

@@ -53,7 +53,7 @@ impl Worker {
         self.unfit(id);
         let label = self.server_label(id);
         self.cx.log_error(format!("{label} error in auth_query: {}", own.text));
-        self.fail_client(client, &Failure::LookupFailed);
+        self.lookup_in_vain(client);
         self.close_server(id, "error response from auth_query");
     }
 

@@ -21,6 +21,7 @@ mod letters;
 mod link;
 mod listener;
 mod load;
+mod lookups;
 mod losses;
 mod moving;
 mod orders;
@@ -38,7 +39,6 @@ mod tunnels;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::auth::{ScramKeys, Secret};
 use crate::client::{Client, ClientState, Doing, Limits, Link, after};
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
@@ -223,12 +223,14 @@ impl Worker {
     }
 
     /// A login of this pool's has proved to have these.
-    fn has_credentials(&mut self, index: u32, keys: Option<ScramKeys>, secret: Option<(Secret, Time)>) {
+    fn has_credentials(&mut self, index: u32, mut credentials: Credentials) {
         let Pool { name, credentials: known, .. } = &mut self.pools[index];
-        let (secret, since) = secret.unzip();
-        // Older ones are of the secret of before.
-        let keys = keys.or_else(|| known.keys.clone().filter(|_| secret.is_none()));
-        let credentials = Credentials { keys, secret, since: since.unwrap_or(self.cx.now) };
+        if credentials.secret.is_none() {
+            // Those of before are of the same secret; and who logs in another way takes away nothing that was shown.
+            credentials.keys = credentials.keys.or_else(|| known.keys.clone());
+            credentials.secret = known.secret.clone().filter(|_| known.shown);
+            credentials.shown = known.shown;
+        }
         if !known.meet(credentials.clone()) {
             return;
         }

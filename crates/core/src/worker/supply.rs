@@ -265,7 +265,9 @@ impl Worker {
         let Some(failure) = pool.refuses() else { return };
         let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
         for client in clients {
-            self.fail_client(client, &failure);
+            if !self.gives_up_lookup(client) {
+                self.fail_client(client, &failure);
+            }
         }
     }
 

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use weir_core::contract::{CONGESTED_BYTES, Host, RECEIVE_BYTES_MAX, Reloaded};
+use weir_core::outside::{Finding, Inquiry};
 use weir_core::time::Duration;
 use weir_core::{
     ClientId, Command, ConnId, Endpoint, Event, Input, Numbers, Output, Peer, Settings, Side, Span, Time, TlsInfo,
     Worker, WorkerConfig, WorkerId,
 };
 
-/// Whom the system does not know.
-const NOBODY: u32 = 65_534;
 /// Inputs that may follow from one input, and timeouts at one moment, before it counts as going round in circles.
 const FOLLOWING_MAX: usize = 10_000;
 
@@ -57,7 +56,6 @@ enum Following {
     Closed(ConnId),
     Pump(ConnId),
     Derived { job: u32, salted_password: [u8; 32] },
-    UserNamed { client: ClientId, name: Option<Arc<str>> },
     HostsTold { asker: ClientId, hosts: Vec<Host> },
     Mail { mail: weir_core::contract::Mail, conn: Option<ConnId> },
     Congested(ConnId),
@@ -75,6 +73,8 @@ pub struct Driver {
     askers: VecDeque<Option<ClientId>>,
     pub log: Vec<String>,
     following: VecDeque<Following>,
+    /// What others are asked about clients, and what was not answered yet.
+    pub inquiries: VecDeque<(ClientId, Inquiry)>,
     /// What is for the process that takes over, with the connections that go there.
     departed: Vec<(String, Option<End>)>,
     /// Rules of the contract that core broke.
@@ -141,6 +141,7 @@ impl Driver {
             log: Vec::new(),
             askers: VecDeque::new(),
             following: VecDeque::new(),
+            inquiries: VecDeque::new(),
             departed: Vec::new(),
             violations: Vec::new(),
         };
@@ -330,13 +331,17 @@ impl Driver {
             }
             Following::Derived { job, salted_password } => Input::Derived { job, salted_password },
             Following::HostsTold { asker, hosts } => Input::HostsTold { asker, hosts },
-            Following::UserNamed { client, name } => Input::UserNamed { client, name },
             Following::Mail { mail, conn } => Input::Mail { from: WorkerId(0), mail, conn },
             Following::Congested(conn) if self.end(conn).state == State::Ended => return,
             Following::Congested(conn) => Input::Congested { conn },
         };
         self.worker.handle(self.now, input);
         self.drain(&[], None);
+    }
+
+    /// Those who were asked about a client say what they know.
+    pub fn answered(&mut self, client: ClientId, finding: Finding) {
+        self.input(Input::Answered { client, finding });
     }
 
     /// Hands in a piece of what is held; the rest comes after whatever this piece leads to.
@@ -415,11 +420,7 @@ impl Driver {
                 let salted_password = pbkdf2(password.as_bytes(), &salt, iterations);
                 self.following.push_back(Following::Derived { job, salted_password });
             }
-            // The system's users are called by their numbers.
-            Output::NameUser { client, uid } => {
-                let name = (uid != NOBODY).then(|| format!("u{uid}").into());
-                self.following.push_back(Following::UserNamed { client, name });
-            }
+            Output::Ask { client, inquiry } => self.inquiries.push_back((client, inquiry)),
             Output::TellHosts { asker } => {
                 let hosts = vec![
                     Host {

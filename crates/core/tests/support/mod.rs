@@ -5,6 +5,7 @@ pub mod backend;
 pub mod driver;
 pub mod frontend;
 pub mod login;
+pub mod outside;
 pub mod peer;
 pub mod play;
 pub mod scram;

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_core::{ConnId, Settings};
+use weir_core::{ClientId, ConnId, Settings};
 
 use super::driver::{Driver, State};
 use super::login::{ClientLogin, Reply, ServerStart};
 use super::peer::{Machine, Peer, encode};
 use super::script::{Action, Message, Script, Step};
 use super::words::{Bindings, Word, matches, shown, shown_all};
-use super::{frontend, settings};
+use super::{frontend, outside, settings};
 
 /// How a conversation is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Play<'a> {
     pub(super) settings: Settings,
     pub(super) bindings: Bindings,
     pub(super) peers: BTreeMap<String, Peer>,
+    /// Whom others were asked about, and have not answered.
+    pub(super) asked: BTreeMap<String, ClientId>,
     pub(super) inputs: usize,
 }
 
@@ -61,7 +63,7 @@ pub fn check(script: &Script, mode: Mode) -> Result<usize, String> {
     }
     let driver = Driver::new(settings.clone());
     let (bindings, peers) = (Bindings::new(), BTreeMap::new());
-    let mut play = Play { script, mode, driver, settings, bindings, peers, inputs: 0 };
+    let mut play = Play { script, mode, driver, settings, bindings, peers, asked: BTreeMap::new(), inputs: 0 };
     let mut rest = steps;
     while let Some(step) = rest.first() {
         let count = group(rest);
@@ -83,7 +85,7 @@ pub fn check(script: &Script, mode: Mode) -> Result<usize, String> {
 }
 
 fn is_setting(action: &Action) -> bool {
-    matches!(action, Action::Settings(_) | Action::Database(_) | Action::User(_))
+    matches!(action, Action::Settings(_) | Action::Database(_) | Action::User(_) | Action::Record(_))
 }
 
 pub(super) fn set(settings: &mut Settings, action: &Action) -> Result<(), String> {
@@ -91,6 +93,7 @@ pub(super) fn set(settings: &mut Settings, action: &Action) -> Result<(), String
         Action::Settings(words) | Action::Reload(words) => settings::global(settings, words),
         Action::Database(words) => settings::database(settings, words),
         Action::User(words) => settings::user(settings, words),
+        Action::Record(words) => outside::record(settings, words),
         _ => Err("no setting".to_owned()),
     }
 }
@@ -178,6 +181,9 @@ impl Play<'_> {
             if end.tls_asked {
                 return Err(format!("{} is to start TLS, which no line says", peer.name));
             }
+        }
+        if let Some((_, inquiry)) = self.driver.inquiries.front() {
+            return Err(format!("somebody is asked, which no line says: {}", outside::words(inquiry)));
         }
         match self.driver.events.front() {
             Some(event) => Err(format!("the program was told {event}, which no line says")),
@@ -321,6 +327,9 @@ impl Play<'_> {
         if verb == "is" && words == [Word::Exact(b"in".to_vec())] {
             return self.in_session(name);
         }
+        if verb == "asks" {
+            return self.asks(name, words);
+        }
         self.quiet(Some(name))?;
         let known = self.peers.contains_key(name);
         let conn = self.conn(name)?;
@@ -339,6 +348,7 @@ impl Play<'_> {
                 self.cut_here(conn)
             }
             "logs" => self.logs_in(name, words),
+            "hears" => self.hears(name, words),
             "starts" if words == [Word::Exact(b"TLS".to_vec())] => self.starts_tls(name),
             "fails" => {
                 self.counted();
@@ -375,6 +385,30 @@ impl Play<'_> {
             },
             _ => Err(format!("nobody knows how to {verb}").into()),
         }
+    }
+
+    /// Others than PostgreSQL are asked about a client.
+    fn asks(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        let conn = self.conn(name)?;
+        let (client, inquiry) = self.driver.inquiries.pop_front().ok_or("nobody was asked anything")?;
+        let (asked, expected) =
+            (outside::words(&inquiry), words.iter().map(Word::to_string).collect::<Vec<_>>().join(" "));
+        if ConnId::from(client) != conn || asked != expected {
+            return Err(format!("{asked} was asked").into());
+        }
+        self.asked.insert(name.to_owned(), client);
+        Ok(())
+    }
+
+    /// They say what they know.
+    fn hears(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        let client = self.asked.remove(name).ok_or("nothing was asked about it")?;
+        let finding = outside::finding(words)?;
+        let conn = self.conn(name)?;
+        self.counted();
+        self.driver.answered(client, finding);
+        self.advance()?;
+        self.cut_here(conn)
     }
 
     fn has_part(&mut self, name: &str) -> Result<(), Stop> {

@@ -21,6 +21,8 @@ pub enum Action {
     Settings(Vec<Word>),
     Database(Vec<Word>),
     User(Vec<Word>),
+    /// One of `auth_hba_file`.
+    Record(Vec<Word>),
     /// New settings while it runs.
     Reload(Vec<Word>),
     /// `C1> message`; lines of one peer that follow each other are one piece of input.
@@ -118,6 +120,7 @@ fn action(line: &str) -> Result<Action, String> {
         "settings" => Action::Settings(words),
         "database" => Action::Database(words),
         "user" => Action::User(words),
+        "record" => Action::Record(words),
         "reload" => Action::Reload(words),
         "no" => Action::Absent { peer: peer_name(rest)? },
         "after" => Action::After(duration(rest)?),

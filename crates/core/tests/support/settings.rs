@@ -9,6 +9,7 @@ use weir_core::contract::Endpoint;
 use weir_core::settings::{AuthType, Database, PeerSettings, PoolMode, SessionState, TlsMode, UserSettings};
 use weir_core::time::Duration;
 
+use super::outside;
 use super::scram::{md5_stored, verifier};
 use super::script::duration;
 use super::words::{Bindings, Word};
@@ -80,13 +81,19 @@ fn tls_mode(text: &str) -> Result<TlsMode, String> {
     })
 }
 
-fn auth_type(text: &str) -> Result<AuthType, String> {
+pub fn auth_type(text: &str) -> Result<AuthType, String> {
     Ok(match text {
         "any" => AuthType::Any,
         "trust" => AuthType::Trust,
         "plain" => AuthType::Plain,
         "md5" => AuthType::Md5,
         "scram-sha-256" => AuthType::ScramSha256,
+        "peer" => AuthType::Peer,
+        "ident" => AuthType::Ident,
+        "pam" => AuthType::Pam,
+        "ldap" => AuthType::Ldap,
+        "reject" => AuthType::Reject,
+        "hba" => AuthType::Hba,
         _ => return Err(format!("no auth_type {text}")),
     })
 }
@@ -113,6 +120,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 "pool_mode" => settings.pool_mode = pool_mode(&value)?,
                 "session_state" => settings.session_state = session_state(&value)?,
                 "auth_type" => settings.auth_type = auth_type(&value)?,
+                "authority" => outside::vouches_for_all(settings, &value),
                 "auth_user" => settings.auth_user = Some(value.into()),
                 "auth_query" => settings.auth_query = value.into(),
                 "auth_dbname" => settings.auth_dbname = Some(value.into()),

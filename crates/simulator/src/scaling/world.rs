@@ -456,7 +456,7 @@ impl World {
                 }
                 Output::StartTls { .. }
                 | Output::Derive { .. }
-                | Output::NameUser { .. }
+                | Output::Ask { .. }
                 | Output::TellHosts { .. }
                 | Output::Event(_) => {}
             }

@@ -25,7 +25,7 @@ pub fn settings(values: &Values, problems: &mut Problems) -> Settings {
 }
 
 fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
-    settings.auth_type = auth_type(values, problems);
+    settings.auth_type = auth_type(values);
     settings.auth_user = values.optional("auth_user").map(Into::into);
     settings.auth_query = values.text("auth_query").into();
     settings.auth_dbname = auth_dbname(values, problems);
@@ -52,22 +52,16 @@ fn auth_dbname(values: &Values, problems: &mut Problems) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-fn auth_type(values: &Values, problems: &mut Problems) -> AuthType {
-    let text = values.text("auth_type").to_ascii_lowercase();
-    match text.as_str() {
+fn auth_type(values: &Values) -> AuthType {
+    match values.text("auth_type").to_ascii_lowercase().as_str() {
         "any" => AuthType::Any,
         "trust" => AuthType::Trust,
         "plain" => AuthType::Plain,
         "scram-sha-256" => AuthType::ScramSha256,
         "cert" => AuthType::Cert,
         "hba" => AuthType::Hba,
-        "pam" | "ldap" => {
-            problems.error(
-                values.place("auth_type"),
-                format!("auth_type = {text} has not come yet: use hba, md5, scram-sha-256, cert, plain, trust or any"),
-            );
-            AuthType::Md5
-        }
+        "pam" => AuthType::Pam,
+        "ldap" => AuthType::Ldap,
         _ => AuthType::Md5,
     }
 }

@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use regex_lite::Regex;
 use weir_core::hba::{Addresses, Hba, Kind, Map, Mapped, Name, Network, Record};
+use weir_core::outside::{Authority, Directory};
 use weir_core::settings::AuthType;
 
 use super::ini::Source;
+use super::ldap;
 use super::problem::{Place, Problems};
 
 /// Files that name one another.
@@ -22,6 +24,9 @@ const FILES_DEEP_MAX: usize = 10;
 /// Files that are read in all.
 const FILES_MAX: usize = 1000;
 const TOO_DEEP: &str = "files include one another too deep";
+
+/// Of PAM, where nothing else is said, as with PgBouncer.
+pub const PAM_SERVICE: &str = "pgbouncer";
 
 type Maps = BTreeMap<String, Arc<Map>>;
 
@@ -189,6 +194,7 @@ impl Reader<'_> {
             addresses: Addresses::All,
             method: AuthType::Reject,
             map: None,
+            authority: None,
         };
         let mut records: Vec<Record> = kinds.iter().map(record).collect();
         let filled = match (wrong, &mut *records) {
@@ -197,7 +203,9 @@ impl Reader<'_> {
             (None, _) => Ok(()),
         };
         if let Err(wrong) = filled {
-            records.iter_mut().for_each(|record| (record.method, record.map) = (AuthType::Reject, None));
+            for record in &mut records {
+                (record.method, record.map, record.authority) = (AuthType::Reject, None, None);
+            }
             self.problems.warn(place, format!("{wrong}: the line lets nobody in"));
         }
         records
@@ -227,22 +235,34 @@ impl Reader<'_> {
             "cert" => AuthType::Cert,
             "peer" if record.kind == Kind::Local => AuthType::Peer,
             "peer" => return Err("the method \"peer\" is for Unix sockets".to_owned()),
-            "ident" | "ldap" | "pam" => {
-                return Err(format!("the method \"{}\" has not come yet", method.text));
-            }
+            // As in PostgreSQL.
+            "ident" if record.kind == Kind::Local => AuthType::Peer,
+            "ident" => AuthType::Ident,
+            "pam" => AuthType::Pam,
+            "ldap" => AuthType::Ldap,
             "gss" | "sspi" | "radius" | "bsd" | "oauth" => {
                 return Err(format!("the method \"{}\" is not supported", method.text));
             }
             other => return Err(format!("\"{other}\" is no method")),
         };
-        for option in fields {
-            let option = one(option)?;
-            match option.text.split_once('=') {
-                Some(("map", name)) if matches!(record.method, AuthType::Cert | AuthType::Peer) => {
+        let options = fields.flatten().map(|option| &*option.text);
+        if record.method == AuthType::Ldap {
+            record.authority = Some(Authority::Directory(Arc::new(ldap::directory(options)?)));
+            return Ok(());
+        }
+        if record.method == AuthType::Pam {
+            record.authority = Some(Authority::Pam { service: PAM_SERVICE.into() });
+        }
+        for option in options {
+            match (record.method, option.split_once('=')) {
+                (AuthType::Cert | AuthType::Peer | AuthType::Ident, Some(("map", name))) => {
                     let map = maps.get(name).ok_or_else(|| format!("no map \"{name}\" is in auth_ident_file"))?;
                     record.map = Some(Arc::clone(map));
                 }
-                _ => return Err(format!("the option \"{}\" is not supported", option.text)),
+                (AuthType::Pam, Some(("pamservice", service))) => {
+                    record.authority = Some(Authority::Pam { service: service.into() });
+                }
+                _ => return Err(format!("the option \"{option}\" is not supported")),
             }
         }
         Ok(())
@@ -255,9 +275,7 @@ impl Reader<'_> {
                 "all" if !word.quoted => Name::All,
                 "sameuser" if databases && !word.quoted => Name::SameUser,
                 "replication" if databases && !word.quoted => Name::Replication,
-                "samerole" | "samegroup" if databases && !word.quoted => {
-                    return Err(format!("\"{}\" is not supported", word.text));
-                }
+                "samerole" | "samegroup" if databases && !word.quoted => Name::SameRole,
                 _ => match (word.behind('@'), word.expression(), word.behind('+')) {
                     (Some(file), _, _) if !file.is_empty() => {
                         let file = beside(&place.file, file);
@@ -265,7 +283,7 @@ impl Reader<'_> {
                         continue;
                     }
                     (_, Some(expression), _) => Name::Like(regex(expression)?),
-                    (_, _, Some(_)) => return Err(format!("the members of a role (\"{}\") are not known", word.text)),
+                    (_, _, Some(role)) if !databases => Name::MemberOf(role.into()),
                     _ => Name::Is((&*word.text).into()),
                 },
             });
@@ -323,7 +341,10 @@ impl Reader<'_> {
             None => (&*word.text, None),
         };
         let Ok(address) = address.parse::<IpAddr>() else {
-            return Err(format!("\"{address}\" is no address (names of hosts are not supported)"));
+            return match bits {
+                None => Ok(Addresses::Host(address.into())),
+                Some(_) => Err(format!("\"{}\" is the name of a host, which has no mask", word.text)),
+            };
         };
         let network = match bits {
             Some(bits) => bits.parse().ok().and_then(|bits| Network::with_bits(address, bits)),
@@ -366,6 +387,12 @@ impl Reader<'_> {
         }
         pairs.into_iter().map(|(name, pairs)| (name, Arc::new(Map { pairs }))).collect()
     }
+}
+
+/// Of `auth_ldap_options`, which are words as on a line.
+pub fn directory(options: &str) -> Result<Directory, String> {
+    let fields = fields(options).ok_or("a quote is open")?;
+    ldap::directory(fields.iter().flatten().map(|word| &*word.text))
 }
 
 /// A line of `auth_ident_file`: the map, the name of the system, the user.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use weir_core::Settings;
 use weir_core::contract::event::Change;
+use weir_core::hba::Hba;
+use weir_core::outside::Authority;
 use weir_core::settings::AuthType;
 
 use super::ini::{self, Entry, FileSystem, Source};
@@ -139,15 +141,27 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
                 problems.error(values.place("auth_file"), format!("could not read auth_file \"{path}\": {error}"))
             }
         }
-    } else if settings.auth_type != AuthType::Any && !looks_up(settings) {
+    } else if !matches!(settings.auth_type, AuthType::Any | AuthType::Pam | AuthType::Ldap) && !looks_up(settings) {
         let text = format!("auth_file is not set: with auth_type = {} nobody can log in", values.text("auth_type"));
         problems.warn(values.place("auth_type"), text);
     }
 }
 
 fn records(settings: &mut Settings, values: &Values, source: &mut dyn Source, problems: &mut Problems) {
-    if settings.auth_type != AuthType::Hba {
-        return;
+    match settings.auth_type {
+        AuthType::Hba => {}
+        AuthType::Pam => return vouched(settings, Authority::Pam { service: hba::PAM_SERVICE.into() }),
+        AuthType::Ldap => {
+            match values.optional("auth_ldap_options").map(hba::directory) {
+                Some(Ok(directory)) => vouched(settings, Authority::Directory(Arc::new(directory))),
+                Some(Err(wrong)) => {
+                    problems.error(values.place("auth_ldap_options"), format!("auth_ldap_options: {wrong}"));
+                }
+                None => problems.error(values.place("auth_type"), "auth_type = ldap needs auth_ldap_options"),
+            }
+            return;
+        }
+        _ => return,
     }
     let file = |name| values.optional(name).map(|path| (path, values.place(name)));
     let (hba_file, ident_file) = (file("auth_hba_file"), file("auth_ident_file"));
@@ -156,6 +170,12 @@ fn records(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
         problems.warn(values.place("auth_type"), text);
     }
     settings.hba = Arc::new(hba::read(hba_file, ident_file, source, problems));
+}
+
+/// As one record for all.
+fn vouched(settings: &mut Settings, authority: Authority) {
+    settings.hba = Arc::new(Hba::of_all(settings.auth_type, &authority));
+    settings.auth_type = AuthType::Hba;
 }
 
 /// Whether any database's users may be in no file. What the entries say has been read by then.
@@ -344,7 +364,7 @@ mod tests {
                  host=a,,b\n[userz]\nu = x=1\nv = y=1\n\
                  [peers]\nx = port=1\n[pgbouncer]\npool_mod = session\nmax_client_conn = many\nquery_timeout = \
                  -1\nauth_file = nowhere\n\
-                 auth_type = pam\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
+                 auth_type = ldap\nclient_tls_protocols = tlsv1.4\n%include gone.ini"
             ),
             [
                 "weir.ini:2: error: database name \"pgbouncer\" is reserved for the console",
@@ -363,8 +383,7 @@ mod tests {
                 "weir.ini:16: error: invalid value \"-1\" for query_timeout: expected seconds, a number from 0 to \
                  2147483647, decimals allowed",
                 "weir.ini:17: warning: auth_file \"nowhere\" is not there: until a reload finds it nobody is in it",
-                "weir.ini:18: error: auth_type = pam has not come yet: use hba, md5, scram-sha-256, cert, plain, trust or \
-                 any",
+                "weir.ini:18: error: auth_type = ldap needs auth_ldap_options",
                 "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \
                  \"tlsv1.0\"",
                 "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, \

@@ -13,6 +13,7 @@ pub mod database;
 pub mod global;
 pub mod hba;
 pub mod ini;
+pub mod ldap;
 pub mod load;
 pub mod problem;
 pub mod program;

@@ -1,32 +1,29 @@
-//! What would make a worker wait: key derivation, names of hosts and of users, on threads of their own. Knows nothing of loops.
+//! What would make a worker wait: key derivation, names of hosts, what others know of clients, on threads of their own. Knows nothing of loops.
 //!
 //! Should such a thread end, no login would work again, and nobody would say why: so then the process ends with an error.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{self, TrySendError};
+use std::sync::mpsc;
 use std::thread;
 
-use nix::unistd::{Uid, User};
+use weir_core::outside::Inquiry;
 use weir_core::{ClientId, ConnId};
 
 use super::derive::{self, Derivation};
 use super::events::{DriverEvent, Speaker};
-use super::mailbox::{Letter, Sender};
+use super::mailbox::Sender;
 use super::options::DnsOptions;
+use super::outside::Outside;
 use super::resolve::{self, Desk, Question, Resolver};
-
-/// Clients whose system user is to be named, at most: where a directory over a network does not answer, each login adds one.
-const USERS_WAITING_MAX: usize = 16 * 1024;
 
 /// The way to the helper threads, which end when the last of these is gone.
 #[derive(Debug, Clone)]
 pub struct Background {
     derivations: mpsc::Sender<(Sender, Derivation)>,
     questions: Arc<Desk>,
-    users: mpsc::SyncSender<(Sender, ClientId, u32)>,
+    outside: Outside,
     events: Speaker,
 }
 
@@ -38,9 +35,8 @@ impl Background {
         watched("weir-derive", events, move || derive::answer(&derive, log))?;
         let resolver = Resolver::new(dns, &questions, resolve::ask_system);
         watched("weir-resolve", events, move || resolver.answer(&resolve))?;
-        let (users, name) = mpsc::sync_channel(USERS_WAITING_MAX);
-        watched("weir-users", events, move || name_users(&name))?;
-        Ok(Self { derivations, questions: Arc::new(Desk(questions)), users, events: events.clone() })
+        let questions = Arc::new(Desk(questions));
+        Ok(Self { derivations, questions, outside: Outside::new(), events: events.clone() })
     }
 
     /// `Letter::Derived` follows.
@@ -65,14 +61,9 @@ impl Background {
         }
     }
 
-    /// `Letter::UserNamed` follows.
-    pub fn name_user(&self, answer_to: &Sender, client: ClientId, uid: u32) {
-        match self.users.try_send((answer_to.clone(), client, uid)) {
-            Ok(()) => {}
-            // The system does not answer, and whoever waits may have left: it cannot tell this one either.
-            Err(TrySendError::Full(_)) => answer_to.send(Letter::UserNamed { client, name: None }),
-            Err(TrySendError::Disconnected(_)) => self.has_ended("weir-users"),
-        }
+    /// `Letter::Answered` follows.
+    pub fn ask(&self, answer_to: &Sender, client: ClientId, inquiry: Inquiry) {
+        self.outside.ask(answer_to, client, inquiry);
     }
 
     /// New options for names.
@@ -84,24 +75,6 @@ impl Background {
 
     fn has_ended(&self, name: &str) {
         self.events.say(DriverEvent::Failed { text: format!("the thread {name} has ended") });
-    }
-}
-
-/// As the system knows them: /etc/passwd, or whatever nsswitch.conf says, which may be another machine's to tell.
-fn name_users(questions: &mpsc::Receiver<(Sender, ClientId, u32)>) {
-    while let Ok(first) = questions.recv() {
-        // Whoever has come while the system was asked for others. Each user is asked for once for all of them.
-        let mut waiting = BTreeMap::<u32, Vec<(Sender, ClientId)>>::new();
-        for (answer_to, client, uid) in std::iter::once(first).chain(questions.try_iter()).take(USERS_WAITING_MAX) {
-            waiting.entry(uid).or_default().push((answer_to, client));
-        }
-        for (uid, clients) in waiting {
-            // Whom it cannot tell it does not know.
-            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-            for (answer_to, client) in clients {
-                answer_to.send(Letter::UserNamed { client, name: user.as_ref().map(|user| user.name.as_str().into()) });
-            }
-        }
     }
 }
 
@@ -136,8 +109,8 @@ mod tests {
         let (derivations, ended) = mpsc::channel();
         drop(ended);
         let (questions, _resolve) = mpsc::channel();
-        let (users, _name) = mpsc::sync_channel(1);
-        let background = Background { derivations, questions: Arc::new(Desk(questions)), users, events: speaker };
+        let questions = Arc::new(Desk(questions));
+        let background = Background { derivations, questions, outside: Outside::new(), events: speaker };
         let (mailbox, _receiver) = crate::driver::mailbox::mailbox().unwrap();
         let derivation = Derivation { job: 1, password: "p".into(), salt: b"s".to_vec(), iterations: 1 };
         background.derive(&mailbox, derivation);

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weir_core::contract::{Command, Host, Parcel, Reloaded};
+use weir_core::outside::Finding;
 use weir_core::{ClientId, ConnId, Settings};
 
 use super::options::TcpOptions;
@@ -43,9 +44,9 @@ pub enum Letter {
         job: u32,
         salted_password: [u8; 32],
     },
-    UserNamed {
+    Answered {
         client: ClientId,
-        name: Option<Arc<str>>,
+        finding: Finding,
     },
     HostsTold {
         asker: ClientId,

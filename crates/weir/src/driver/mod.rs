@@ -19,6 +19,7 @@ mod machine;
 mod mailbox;
 mod net;
 mod options;
+mod outside;
 mod resolve;
 mod sockets;
 mod tls;
@@ -34,6 +35,7 @@ pub use handle::{Commander, Handle, StartError, has_tables, probe_uring, random,
 pub use machine::Machine;
 pub use net::{SocketFile, connect_unix, listen, listen_tcp, local_address, local_path};
 pub use options::{DnsOptions, DriverKind, Listen, Options, TcpOptions};
+pub use outside::{check_ldap, check_pam};
 pub use tls::{AcceptOptions, ConnectOptions, Session, Tls};
 pub use transport::Shipment;
 pub use uring::capacity;

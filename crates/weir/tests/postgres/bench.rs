@@ -128,7 +128,7 @@ impl Weir {
     }
 
     /// Somebody's connection may have taken the port that was free a moment ago.
-    fn start_as(mut command: Command, databases: &str, users: &str, lines: &str) -> Self {
+    pub fn start_as(mut command: Command, databases: &str, users: &str, lines: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-test").tempdir().unwrap();
         let file = folder.path().join("weir.ini");
         command.arg(&file).stdout(Stdio::null());

@@ -13,7 +13,8 @@ fn weir(driver: &str, records: &str) -> (Weir, tempfile::TempDir) {
     (weir_in(&folder, USERS, &format!("driver = {driver}")), folder)
 }
 
-fn folder(records: &str) -> tempfile::TempDir {
+/// With an `hba.conf`.
+pub fn folder(records: &str) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("weir-test-hba").tempdir().unwrap();
     write_for_all(&folder.path().join("hba.conf"), records);
     super::bench::open_to_all(folder.path());

@@ -5,6 +5,7 @@ mod abuse;
 mod advise;
 mod advisories;
 mod applications;
+mod authorities;
 mod bench;
 mod by_sql;
 mod copies;

@@ -20,6 +20,11 @@ pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Certificates in a folder that anybody can read: `ca`, `server` for localhost, `client` for postgres.
 pub fn certificates() -> tempfile::TempDir {
+    certificates_of(&[("server", "localhost"), ("client", "postgres")])
+}
+
+/// `ca`, and for each file's name a certificate that is for this name.
+pub fn certificates_of(names: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("weir-test-tls").tempdir().unwrap();
     let write = |name: &str, text: String| super::bench::write_for_all(&folder.path().join(name), &text);
     let authority = || {
@@ -30,11 +35,11 @@ pub fn certificates() -> tempfile::TempDir {
     let issuer = authority();
     write("ca.crt", issuer.pem());
     write("other-ca.crt", authority().pem());
-    for (file, common_name) in [("server", "localhost"), ("client", "postgres")] {
+    for (file, common_name) in names {
         let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::new(vec![common_name.to_owned()]).unwrap();
+        let mut parameters = CertificateParams::new(vec![(*common_name).to_owned()]).unwrap();
         parameters.distinguished_name = rcgen::DistinguishedName::new();
-        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        parameters.distinguished_name.push(DnType::CommonName, *common_name);
         write(&format!("{file}.crt"), parameters.signed_by(&key, &issuer).unwrap().pem());
         write(&format!("{file}.key"), key.serialize_pem());
     }

@@ -19,8 +19,9 @@ fn of(text: &str) -> (Hba, Vec<String>) {
 
 /// The line and the method for whom comes from `address`, a Unix socket where it is empty.
 fn decides(hba: &Hba, address: &str, tls: bool, database: &str, user: &str) -> Option<(u32, AuthType)> {
-    let asked = Asked { address: address.parse().ok(), tls, databases: Some(&[database]), user };
-    hba.record(&asked).map(|record| (record.line, record.method))
+    let asked =
+        Asked { address: address.parse().ok(), tls, databases: Some(&[database]), user, host: None, roles: None };
+    hba.record(&asked).unwrap().map(|record| (record.line, record.method))
 }
 
 #[test]
@@ -54,13 +55,13 @@ fn the_first_line_that_matches_decides() {
 #[test]
 fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
     for (line, refuses_others, wrong) in [
-        ("local all ann ident", false, "the method \"ident\" has not come yet"),
+        ("local all ann peer map=n", false, "no map \"n\" is in auth_ident_file"),
+        ("local all ann ldap ldapserver=a", false, "LDAP needs ldapbasedn, ldapprefix or ldapsuffix"),
+        ("local all ann pam pam_use_hostname=1", false, "the option \"pam_use_hostname=1\" is not supported"),
         ("local all ann gss include_realm=0", false, "the method \"gss\" is not supported"),
         ("local all ann nonsense", false, "\"nonsense\" is no method"),
         ("local all ann", false, "the method is missing"),
         ("local all", true, "the user is missing"),
-        ("local all +staff md5", true, "the members of a role (\"+staff\") are not known"),
-        ("local samerole ann md5", true, "\"samerole\" is not supported"),
         ("local all ann md5 map=m", false, "the option \"map=m\" is not supported"),
         ("local all ann cert map=n", false, "no map \"n\" is in auth_ident_file"),
         ("local all @nowhere md5", true, "could not read \"nowhere\": entity not found"),
@@ -75,7 +76,7 @@ fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
         let others = if refuses_others { (1, AuthType::Reject) } else { (2, AuthType::Trust) };
         assert_eq!(decides(&hba, "", false, "d", "bob"), Some(others), "{line}");
     }
-    for line in ["host all ann db.example.org md5", "host all ann \"samenet\" md5", "host all ann 10.0.0.0/33 md5"] {
+    for line in ["host all ann db.example.org/32 md5", "host all ann 10.0.0.0 md5", "host all ann 10.0.0.0/33 md5"] {
         let (hba, said) = of(&format!("{line}\nhost all all all trust\n"));
         assert_eq!(said.len(), 1, "{line}");
         assert_eq!(decides(&hba, "8.8.8.8", false, "d", "ann"), Some((1, AuthType::Reject)), "{line}");
@@ -83,6 +84,50 @@ fn what_cannot_be_read_lets_nobody_in_for_whom_it_may_be() {
     let (hba, said) = of("host all all 10.0.0.1/8 trust\nhostgssenc all all all trust\n");
     assert!(said.len() == 1 && said[0].ends_with("the line is for nobody"), "{said:?}");
     assert_eq!(decides(&hba, "10.0.0.1", false, "d", "ann"), None);
+}
+
+#[test]
+fn what_others_have_to_tell_is_known_by_its_form() {
+    let (hba, said) = of("host samerole,\"samerole\" +staff,\"+x\",@more db.example.org ident map=m\n\
+         host all all \"samenet\" pam\n\
+         host all all .example.org pam pamservice=weir\n\
+         local samegroup all ident\n\
+         host all all all ldap ldapserver=a \"ldapport\"=1389 ldapprefix=\"uid=\" ,ldapsuffix=\",dc=net\"\n");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("could not read \"more\""), "{said:?}");
+    let (hba_of_more, said) = reads(&[
+        ("hba", "host samerole,\"samerole\" +staff,\"+x\",@more db.example.org ident map=m\n"),
+        ("more", "+others bob\n"),
+        ("ident", "m ann app\n"),
+    ]);
+    assert_eq!(said, Vec::<String>::new());
+    let first = &hba_of_more.records[0];
+    assert!(matches!(&first.databases[..], [Name::SameRole, Name::Is(name)] if **name == *"samerole"));
+    let [Name::MemberOf(staff), Name::Is(quoted), Name::MemberOf(others), Name::Is(bob)] = &first.users[..] else {
+        panic!("{first:?}");
+    };
+    assert_eq!([&**staff, quoted, others, bob], ["staff", "+x", "others", "bob"]);
+    assert_eq!((&first.addresses, first.method), (&Addresses::Host("db.example.org".into()), AuthType::Ident));
+    assert!(first.map.is_some());
+    let records = &hba.records[1..];
+    let service = |service: &str| Some(Authority::Pam { service: service.into() });
+    assert_eq!(
+        (&records[0].addresses, &records[0].authority),
+        (&Addresses::Host("samenet".into()), &service("pgbouncer"))
+    );
+    assert_eq!(
+        (&records[1].addresses, &records[1].authority),
+        (&Addresses::Host(".example.org".into()), &service("weir"))
+    );
+    assert!(matches!(records[2].databases[..], [Name::SameRole]) && records[2].method == AuthType::Peer);
+    let Some(Authority::Directory(directory)) = &records[3].authority else { panic!("{records:?}") };
+    assert_eq!((records[3].method, &directory.servers[..]), (AuthType::Ldap, &["a:1389".to_owned()][..]));
+    let text = "ldapserver=a,ldapbasedn=\"dc=x,dc=y\" , \"ldapport\"=7";
+    assert_eq!(directory_of(text), "a:7");
+}
+
+fn directory_of(text: &str) -> String {
+    directory(text).unwrap().servers.join(" ")
 }
 
 #[test]

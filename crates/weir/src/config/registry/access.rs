@@ -15,7 +15,8 @@ pub const AUTHENTICATION: &[Setting] = &[
          `user`. `trust`: the name must be in `auth_file`, nothing is proved. `plain`: the password in clear text. \
          `md5`: the md5 exchange, or SCRAM where the stored secret is a SCRAM verifier. `scram-sha-256`: SCRAM only. \
          `cert`: a TLS client certificate whose common name is the user. `hba`: as the first line of `auth_hba_file` says \
-         that matches. `pam` and `ldap` have not come yet and are refused.",
+         that matches. `pam`: a password in clear text that PAM finds right (service `pgbouncer`). `ldap`: one that the directory of \
+         `auth_ldap_options` finds right. With both nobody need be in `auth_file`, and the password opens PostgreSQL's door too.",
     ),
     setting(
         "auth_file",
@@ -60,19 +61,24 @@ pub const AUTHENTICATION: &[Setting] = &[
         Kind::Path,
         "",
         "A file like PostgreSQL's pg_hba.conf, for `auth_type = hba`: the first line that matches the way, database, user and address of a client \
-         says what it has to show (`trust`, `reject`, `password`, `md5`, `scram-sha-256`, `cert`). A line that cannot be read, or asks for what \
+         says what it has to show (`trust`, `reject`, `password`, `md5`, `scram-sha-256`, `cert`, `peer`, `ident`, `pam`, `ldap`). A line that cannot be read, or asks for what \
          Weir does not know, lets nobody in for whom it may be, with a warning. Read again by RELOAD. See [hba.md](hba.md).",
     ),
     setting(
         "auth_ident_file",
         Kind::Path,
         "",
-        "A file like PostgreSQL's pg_ident.conf: maps for lines of `auth_hba_file` with `cert map=NAME`. Read again by RELOAD.",
+        "A file like PostgreSQL's pg_ident.conf: maps for lines of `auth_hba_file` with `map=NAME` (`cert`, `peer`, `ident`). Read again by RELOAD.",
     )
     .unset(),
-    setting("auth_ldap_options", Kind::Hidden, "", "LDAP options for `auth_type = ldap`.")
-        .unset()
-        .pending("auth_type = ldap is refused until it comes"),
+    setting(
+        "auth_ldap_options",
+        Kind::Hidden,
+        "",
+        "Where passwords are checked with `auth_type = ldap`: options as on a line of `auth_hba_file` ([hba.md](hba.md)), with blanks or commas \
+         between them, such as `ldapurl=\"ldaps://ldap.example.org/dc=example,dc=org?uid?sub\"`.",
+    )
+    .unset(),
 ];
 
 pub const TLS: &[Setting] = &[

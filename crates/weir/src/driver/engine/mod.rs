@@ -224,7 +224,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             }
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
-            Letter::UserNamed { client, name } => self.input(Input::UserNamed { client, name }),
+            Letter::Answered { client, finding } => self.input(Input::Answered { client, finding }),
             Letter::HostsTold { asker, hosts } => self.input(Input::HostsTold { asker, hosts }),
             Letter::ReloadDone { asker, result } => self.input(Input::ReloadDone { asker, result }),
             Letter::Knock(heard, number) => heard.store(number, Ordering::Relaxed),
@@ -336,7 +336,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.around.background.derive(self.own_mailbox(), derivation);
             }
             Output::TellHosts { asker } => self.around.background.tell_hosts(self.own_mailbox(), asker),
-            Output::NameUser { client, uid } => self.around.background.name_user(self.own_mailbox(), client, uid),
+            Output::Ask { client, inquiry } => self.around.background.ask(self.own_mailbox(), client, inquiry),
             Output::Mail { to, mail, conn } => self.mail(to, mail, conn),
             Output::Event(event) => self.event(event),
         }

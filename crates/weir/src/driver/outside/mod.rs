@@ -1,0 +1,302 @@
+//! Others than PostgreSQL are asked about clients: the system, name servers, machines, PAM, directories.
+//!
+//! Each of them may take its time, or not answer at all: each kind has threads of its own, so that it holds up no other, and
+//! no worker. What may wait for them is bounded.
+
+mod hosts;
+mod ident;
+mod ldap;
+mod library;
+mod pam;
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Uid, User};
+use weir_core::ClientId;
+use weir_core::outside::{Authority, Finding, Inquiry};
+
+use super::mailbox::{Letter, Sender};
+
+pub use ldap::check as check_ldap;
+pub use pam::check as check_pam;
+
+/// Inquiries of one kind that wait, at most: where nobody answers, each login adds one.
+const WAITING_MAX: usize = 16 * 1024;
+/// Whoever has waited this long has left, or is better told.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Of one kind at the same time.
+const THREADS_MAX: usize = 16;
+/// Modules of PAM need not be made for threads (Linux-PAM's Module Writers' Guide): they are asked one thing after the other.
+const PAM_THREADS_MAX: usize = 1;
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Ask = fn(&Inquiry) -> Finding;
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    users: Crew,
+    hosts: Crew,
+    machines: Crew,
+    pam: Crew,
+    directories: Crew,
+}
+
+impl Outside {
+    pub fn new() -> Self {
+        let crew = |name, threads| Crew::new(name, threads, ask);
+        Self {
+            users: crew("weir-users", THREADS_MAX),
+            hosts: crew("weir-hosts", THREADS_MAX),
+            machines: crew("weir-ident", THREADS_MAX),
+            pam: crew("weir-pam", PAM_THREADS_MAX),
+            directories: crew("weir-ldap", THREADS_MAX),
+        }
+    }
+
+    /// `Letter::Answered` follows.
+    pub fn ask(&self, answer_to: &Sender, client: ClientId, inquiry: Inquiry) {
+        let crew = match &inquiry {
+            Inquiry::UserOf { .. } => &self.users,
+            Inquiry::HostOf { .. } => &self.hosts,
+            Inquiry::OwnerOf { .. } => &self.machines,
+            Inquiry::Password { authority: Authority::Pam { .. }, .. } => &self.pam,
+            Inquiry::Password { authority: Authority::Directory(_), .. } => &self.directories,
+        };
+        crew.take(Job { answer_to: answer_to.clone(), client, inquiry, since: Instant::now() });
+    }
+}
+
+fn ask(inquiry: &Inquiry) -> Finding {
+    match inquiry {
+        // As the system knows them: /etc/passwd, or whatever nsswitch.conf says. Whom it cannot tell it does not know.
+        Inquiry::UserOf { uid } => {
+            let user = User::from_uid(Uid::from_raw(*uid)).ok().flatten();
+            Finding::Name(user.map(|user| user.name.as_str().into()))
+        }
+        Inquiry::HostOf { ip } => Finding::Name(hosts::name_of(*ip).map(Into::into)),
+        Inquiry::OwnerOf { theirs, ours } => Finding::Name(ident::owner_of(*theirs, *ours).ok().map(Into::into)),
+        Inquiry::Password { user, password, authority, from } => {
+            let checked = match authority {
+                Authority::Pam { service } => pam::check_password(service, user, &password.0, *from),
+                Authority::Directory(directory) => ldap::check_password(directory, user, &password.0),
+            };
+            checked.map_or_else(Finding::Wrong, |()| Finding::Right)
+        }
+    }
+}
+
+/// Nobody can say.
+fn unknown(inquiry: &Inquiry, why: &str) -> Finding {
+    match inquiry {
+        Inquiry::Password { .. } => Finding::Wrong(why.to_owned()),
+        Inquiry::UserOf { .. } | Inquiry::HostOf { .. } | Inquiry::OwnerOf { .. } => Finding::Name(None),
+    }
+}
+
+struct Job {
+    answer_to: Sender,
+    client: ClientId,
+    inquiry: Inquiry,
+    since: Instant,
+}
+
+impl Job {
+    fn answer(self, finding: Finding) {
+        self.answer_to.send(Letter::Answered { client: self.client, finding });
+    }
+
+    fn give_up(self, why: &str) {
+        let finding = unknown(&self.inquiry, why);
+        self.answer(finding);
+    }
+
+    fn run(self, ask: Ask) {
+        if self.since.elapsed() > WAIT_MAX {
+            return self.give_up("others are asked first, which takes too long");
+        }
+        match catch_unwind(AssertUnwindSafe(|| ask(&self.inquiry))) {
+            Ok(finding) => self.answer(finding),
+            Err(_) => self.give_up("a bug"),
+        }
+    }
+}
+
+/// Threads that ask one kind.
+#[derive(Clone)]
+struct Crew {
+    name: &'static str,
+    threads_max: usize,
+    ask: Ask,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    work: Mutex<Work>,
+    comes: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Crew {
+    fn new(name: &'static str, threads_max: usize, ask: Ask) -> Self {
+        Self { name, threads_max, ask, shared: Arc::default() }
+    }
+
+    fn take(&self, job: Job) {
+        let mut work = self.shared.lock();
+        if work.waiting.len() >= WAITING_MAX {
+            drop(work);
+            return job.give_up("too many others are asked about");
+        }
+        work.waiting.push_back(job);
+        if work.waiting.len() <= work.idle || work.threads >= self.threads_max {
+            return self.shared.comes.notify_one();
+        }
+        work.threads += 1;
+        drop(work);
+        if let Err(error) = self.start_thread() {
+            let mut work = self.shared.lock();
+            work.threads -= 1;
+            let left = if work.threads == 0 { std::mem::take(&mut work.waiting) } else { VecDeque::new() };
+            drop(work);
+            left.into_iter().for_each(|job| job.give_up(&format!("no thread: {error}")));
+        }
+    }
+
+    fn start_thread(&self) -> io::Result<()> {
+        let (shared, ask) = (Arc::clone(&self.shared), self.ask);
+        let body = move || {
+            while let Some(job) = shared.next() {
+                job.run(ask);
+            }
+        };
+        thread::Builder::new().name(self.name.to_owned()).spawn(body).map(drop)
+    }
+}
+
+impl Shared {
+    /// Nobody panics with it.
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next one. `None`: there was nothing to do for long, and this thread is not counted any more.
+    fn next(&self) -> Option<Job> {
+        let mut work = self.lock();
+        if work.waiting.is_empty() {
+            work.idle += 1;
+            let nothing = |work: &mut Work| work.waiting.is_empty();
+            work = self.comes.wait_timeout_while(work, IDLE, nothing).unwrap_or_else(PoisonError::into_inner).0;
+            work.idle -= 1;
+        }
+        let job = work.waiting.pop_front();
+        work.threads -= usize::from(job.is_none());
+        job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::mailbox::{self, Receiver};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use weir_core::{ConnId, Party, Side};
+
+    fn client(slot: u32) -> ClientId {
+        let Party::Client(client) = (ConnId { side: Side::Client, slot, generation: 0 }).party() else { panic!() };
+        client
+    }
+
+    fn job(answer_to: &Sender, uid: u32) -> Job {
+        let inquiry = Inquiry::UserOf { uid };
+        Job { answer_to: answer_to.clone(), client: client(uid), inquiry, since: Instant::now() }
+    }
+
+    fn answers(mailbox: &mut Receiver, count: usize) -> Vec<(ClientId, Finding)> {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            assert!(Instant::now() < end, "{answers:?}");
+            match mailbox.take() {
+                Some(Letter::Answered { client, finding }) => answers.push((client, finding)),
+                Some(_) => panic!("another letter"),
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        answers
+    }
+
+    #[test]
+    fn everybody_is_answered_and_no_more_are_asked_at_once_than_may_be() {
+        static NOW: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let crew = Crew::new("weir-test", 3, |inquiry| {
+            MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(2));
+            NOW.fetch_sub(1, Ordering::SeqCst);
+            match inquiry {
+                Inquiry::UserOf { uid: 7 } => panic!("told to"),
+                _ => Finding::Name(Some("somebody".into())),
+            }
+        });
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        (0..200).for_each(|uid| crew.take(job(&sender, uid)));
+        let answers = answers(&mut mailbox, 200);
+        assert_eq!(MOST.load(Ordering::SeqCst), 3);
+        let unknown: Vec<_> = answers.iter().filter(|(_, finding)| *finding == Finding::Name(None)).collect();
+        assert_eq!(unknown.len(), 1, "a panic is an answer to one");
+        assert_eq!(unknown[0].0, client(7));
+    }
+
+    #[test]
+    fn what_would_wait_without_end_is_not_taken() {
+        let crew = Crew::new("weir-test", 1, |_| {
+            thread::sleep(Duration::from_secs(3));
+            Finding::Right
+        });
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        for uid in 0..WAITING_MAX as u32 + 10 {
+            crew.take(job(&sender, uid));
+        }
+        let answers = answers(&mut mailbox, 9);
+        assert!(answers.iter().all(|(_, finding)| *finding == Finding::Name(None)), "one of them may have been begun");
+        crew.shared.lock().waiting.clear();
+    }
+
+    #[test]
+    fn whoever_has_waited_too_long_is_not_asked_about() {
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        let since = Instant::now().checked_sub(WAIT_MAX + Duration::from_secs(1)).unwrap();
+        Job { since, ..job(&sender, 1) }.run(|_| Finding::Right);
+        assert_eq!(answers(&mut mailbox, 1)[0].1, Finding::Name(None));
+    }
+
+    #[test]
+    fn the_system_is_asked() {
+        let outside = Outside::new();
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        for (uid, name) in [(0, Some("root")), (4_123_456_789, None)] {
+            outside.ask(&sender, client(1), Inquiry::UserOf { uid });
+            assert_eq!(answers(&mut mailbox, 1)[0].1, Finding::Name(name.map(Into::into)));
+        }
+    }
+}
