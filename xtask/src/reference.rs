@@ -19,9 +19,7 @@ settings of Weir's own are marked so. A key that is not on this page is an error
 file without starting.
 
 Switches take 0 or 1 (also yes, no, on, off, true, false). Times are seconds, decimals allowed. A setting marked
-*pending* is accepted, and a warning says what happens instead until its behaviour has come; one marked *no effect* \
-is accepted
-because existing files have it.
+*no effect* is accepted because existing files have it.
 ";
 
 pub fn write(root: &Path) -> Result<String, String> {
@@ -66,7 +64,6 @@ fn overview(page: &mut String) {
         for setting in registry::of_section(section).filter(|setting| !setting.own) {
             let becomes = match setting.status {
                 Status::Supported => "as in PgBouncer, or as its entry below says".to_owned(),
-                Status::Pending(instead) => format!("**pending**: {instead}"),
                 Status::NoEffect(why) => format!("no effect: {why}"),
             };
             let _ = writeln!(page, "| `{}` | `[{}]` | {becomes} |", setting.name, section.name());
@@ -107,7 +104,6 @@ fn facts(setting: &Setting) -> String {
     }
     match setting.status {
         Status::Supported => {}
-        Status::Pending(instead) => facts.push(format!("- Status: **pending**: {instead}")),
         Status::NoEffect(why) => facts.push(format!("- Status: **no effect**: {why}")),
     }
     if setting.own {

@@ -50,6 +50,7 @@ mod steward;
 mod timers;
 mod watched;
 mod whereabouts;
+mod whither;
 mod writing;
 
 pub use context::{Numbers, WorkerConfig};

@@ -116,8 +116,8 @@ impl Outbox {
         self.queue.push_back(Output::Ask { client, inquiry });
     }
 
-    pub(crate) fn tell_hosts(&mut self, asker: ClientId) {
-        self.queue.push_back(Output::TellHosts { asker });
+    pub(crate) fn tell_names(&mut self, asker: ClientId) {
+        self.queue.push_back(Output::TellNames { asker });
     }
 
     pub(crate) fn mail(&mut self, to: WorkerId, mail: Mail, conn: Option<ConnId>) {

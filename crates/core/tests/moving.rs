@@ -149,7 +149,7 @@ impl Net {
                 Output::StartTls { .. }
                 | Output::Derive { .. }
                 | Output::Ask { .. }
-                | Output::TellHosts { .. }
+                | Output::TellNames { .. }
                 | Output::Event(_) => {}
             }
         }

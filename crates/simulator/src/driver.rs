@@ -457,7 +457,7 @@ impl World {
                 self.later(pause, index, Todo::Derived { job, salted_password });
             }
             // No record of these settings asks for it.
-            Output::TellHosts { asker } => self.checks.fail("contract", format!("TellHosts for {asker:?}")),
+            Output::TellNames { asker } => self.checks.fail("contract", format!("TellNames for {asker:?}")),
             Output::Ask { client, .. } => self.checks.fail("contract", format!("Ask for {client:?}")),
             Output::Mail { to, mail, conn } => self.post(index, to, mail, conn),
             Output::Event(event) => self.core_event(index, event),

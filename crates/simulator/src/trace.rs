@@ -41,7 +41,7 @@ impl Digest {
             Output::StartTls { .. } => self.mix(13),
             Output::Close { .. } => self.mix(14),
             Output::Derive { .. } => self.mix(15),
-            Output::TellHosts { .. } => self.mix(18),
+            Output::TellNames { .. } => self.mix(18),
             Output::Ask { .. } => self.mix(17),
             Output::Mail { to, .. } => self.mix(16 + u64::from(to.0)),
             Output::Event(_) => self.mix(9),

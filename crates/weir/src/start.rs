@@ -144,7 +144,12 @@ pub fn tls(program: &ProgramSettings) -> Result<Tls, String> {
 
 /// How long names are remembered.
 pub fn dns(program: &ProgramSettings) -> DnsOptions {
-    DnsOptions { found_ttl: program.dns_max_ttl, failed_ttl: program.dns_nxdomain_ttl }
+    DnsOptions {
+        found_ttl: program.dns_max_ttl,
+        failed_ttl: program.dns_nxdomain_ttl,
+        zone_check: Some(program.dns_zone_check_period).filter(|period| !period.is_zero()),
+        resolv_conf: program.resolv_conf.as_deref().map(Arc::from),
+    }
 }
 
 /// Options of TCP sockets that are made from now on.

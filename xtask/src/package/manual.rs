@@ -88,7 +88,6 @@ fn entries(page: &mut Roff, settings: &[Setting]) {
         }
         match setting.status {
             Status::Supported => {}
-            Status::Pending(instead) => facts.push_str(&format!(" Has not come yet: {instead}.")),
             Status::NoEffect(why) => facts.push_str(&format!(" Has no effect: {why}.")),
         }
         page.control("IP", []).text(marked(&facts));

@@ -6,6 +6,7 @@
 
 pub(crate) mod command;
 pub(crate) mod inspection;
+mod names;
 pub(crate) mod report;
 pub(crate) mod session;
 mod show;

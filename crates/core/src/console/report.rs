@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::Host;
+use crate::contract::Names;
 use crate::pool::gates::Gates;
 use crate::stats::Counters;
 use crate::time::Duration;
@@ -110,7 +110,7 @@ impl PoolReport {
 pub(crate) struct Answer {
     pub(super) pools: BTreeMap<(Arc<str>, Arc<str>), PoolReport>,
     pub(crate) rows: Vec<Vec<Cell>>,
-    pub(super) hosts: Vec<Host>,
+    pub(super) names: Names,
     /// Where this worker's rows go on.
     pub(crate) next_slot: Option<u32>,
     pub(super) clients: u32,

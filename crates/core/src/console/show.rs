@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::client::Client;
-use crate::contract::Host;
 use crate::names::CONSOLE;
 use crate::peer::Endpoint;
 use crate::pool::Pool;
@@ -19,7 +17,7 @@ use crate::settings::{Database, PeerSettings, PoolMode, Settings, UserSettings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PeerReport, PoolReport};
-use super::watched;
+use super::{names, watched};
 
 pub(super) type Columns = &'static [(&'static str, ColumnType)];
 
@@ -58,7 +56,7 @@ const SOCKETS: Columns = &[
     ("send_avail", Int4),
 ];
 const DNS_HOSTS: Columns = &[("hostname", Text), ("ttl", Int8), ("addrs", Text)];
-const DNS_ZONES: Columns = &[("zonename", Text), ("serial", Int4), ("count", Int4)];
+const DNS_ZONES: Columns = &[("zonename", Text), ("serial", Int8), ("count", Int4)];
 const MEM: Columns = &[("name", Text), ("size", Int4), ("used", Int4), ("free", Int4), ("memtotal", Int8)];
 const PEERS: Columns = &[("peer_id", Int4), ("host", Text), ("port", Int4), ("pool_size", Int4)];
 const PEER_POOLS: Columns = &[
@@ -251,9 +249,8 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
     match show {
         // Told already, as they came.
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
-        Show::DnsHosts => hosts(&answer.hosts),
-        // There are none.
-        Show::DnsZones => Vec::new(),
+        Show::DnsHosts => names::hosts(&answer.names.hosts),
+        Show::DnsZones => names::zones(&answer.names.zones),
         Show::Peers => peers(settings),
         Show::PeerPools => peer_pools(answer, settings),
         Show::Mem => mem(answer, settings),
@@ -479,14 +476,6 @@ fn stats(answer: &Answer, totals: bool, averages: bool) -> Vec<Vec<Cell>> {
         rows.push(row);
     }
     rows
-}
-
-fn hosts(hosts: &[Host]) -> Vec<Vec<Cell>> {
-    let row = |host: &Host| {
-        let addresses: Vec<_> = host.addresses.iter().map(IpAddr::to_string).collect();
-        vec![(&*host.name).into(), host.ttl.as_secs().into(), addresses.join(",").into()]
-    };
-    hosts.iter().map(row).collect()
 }
 
 /// Of all databases and the console together, in PgBouncer's names (`admin_show_totals`, src/stats.c of 1.25.2).

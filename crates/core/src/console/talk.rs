@@ -7,7 +7,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use crate::context::Context;
-use crate::contract::Host;
+use crate::contract::Names;
 use crate::contract::event::{Change, Event, Reloaded};
 use crate::failure::Failure;
 use crate::id::{ClientId, WorkerId};
@@ -193,7 +193,7 @@ impl Talk<'_> {
             }
             Command::SetIgnored => return self.ignored(form),
             Command::Show(show) if show.has_portions() => return self.begin_rows(form, *show),
-            Command::Show(Show::Version | Show::DnsHosts) => None,
+            Command::Show(Show::Version | Show::DnsHosts | Show::DnsZones) => None,
             // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
             // is held when it does not take them.
             Command::Show(show) => Some(Question::Report(*show)),
@@ -226,7 +226,7 @@ impl Talk<'_> {
         self.console.pending = Some(Box::new(pending));
         match (question, command) {
             (Some(question), _) => self.cx.ask_workers(&question, Some(self.id)),
-            (None, Command::Show(Show::DnsHosts)) => self.cx.out.tell_hosts(self.id),
+            (None, Command::Show(Show::DnsHosts | Show::DnsZones)) => self.cx.out.tell_names(self.id),
             (None, Command::Reload) => self.cx.out.event(Event::Reload { asker: Some(self.id), change: None }),
             (None, Command::Set(change)) => {
                 self.cx.out.event(Event::Reload { asker: Some(self.id), change: Some(change) });
@@ -260,9 +260,9 @@ impl Talk<'_> {
         Then::Wake
     }
 
-    pub(crate) fn hosts_told(&mut self, hosts: Vec<Host>) -> Then {
+    pub(crate) fn names_told(&mut self, names: Names) -> Then {
         let Some(pending) = &mut self.console.pending else { return Then::Nothing };
-        pending.answer.hosts = hosts;
+        pending.answer.names = names;
         self.finish();
         Then::Wake
     }

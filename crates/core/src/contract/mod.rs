@@ -76,8 +76,10 @@ pub enum Input<'a> {
     Derived { job: u32, salted_password: [u8; 32] },
     /// The answer to `Ask`. The client may be gone.
     Answered { client: ClientId, finding: Finding },
-    /// The answer to `TellHosts`. The client may be gone.
-    HostsTold { asker: ClientId, hosts: Vec<Host> },
+    /// The answer to `TellNames`. The client may be gone.
+    NamesTold { asker: ClientId, names: Names },
+    /// A host's name leads to these addresses no more. Handed to every worker.
+    HostMoved { host: Arc<str>, gone: Vec<IpAddr> },
     /// New settings, after a reload. Handed to every worker.
     Settings(Arc<Settings>),
     /// A signal's command. Handed to the steward only.
@@ -97,6 +99,22 @@ pub enum Input<'a> {
     Stop,
     /// Time has come to what `poll_timeout` gave, or just passed.
     Timeout,
+}
+
+/// What names are remembered as.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    pub hosts: Vec<Host>,
+    pub zones: Vec<Zone>,
+}
+
+/// A zone whose serial number is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    pub name: Arc<str>,
+    /// `None`: nobody has told it yet.
+    pub serial: Option<u32>,
+    pub hosts: u64,
 }
 
 /// A host's name, and what it was found to be.
@@ -126,8 +144,8 @@ pub enum Output {
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
     /// Ask others than PostgreSQL about a client, off the workers.
     Ask { client: ClientId, inquiry: Inquiry },
-    /// Tell what the names of hosts are remembered as, for SHOW DNS_HOSTS.
-    TellHosts { asker: ClientId },
+    /// Tell what names are remembered as, for SHOW DNS_HOSTS and DNS_ZONES.
+    TellNames { asker: ClientId },
     /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
     Mail { to: WorkerId, mail: Mail, conn: Option<ConnId> },
     /// Something for the program around the workers.
@@ -167,7 +185,8 @@ impl Input<'_> {
             | Self::Stays { conn, .. } => Some(*conn),
             Self::Derived { .. }
             | Self::Answered { .. }
-            | Self::HostsTold { .. }
+            | Self::NamesTold { .. }
+            | Self::HostMoved { .. }
             | Self::Settings(_)
             | Self::Command(_)
             | Self::Mail { .. }
@@ -190,7 +209,7 @@ impl Output {
             | Self::StartTls { conn, .. }
             | Self::Close { conn } => Some(*conn),
             Self::Mail { conn, .. } => *conn,
-            Self::Derive { .. } | Self::Ask { .. } | Self::TellHosts { .. } | Self::Event(_) => None,
+            Self::Derive { .. } | Self::Ask { .. } | Self::TellNames { .. } | Self::Event(_) => None,
         }
     }
 }

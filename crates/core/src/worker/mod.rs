@@ -60,6 +60,7 @@ use crate::steward::Steward;
 use crate::time::Time;
 use crate::timers::{Deadline, Subject};
 use crate::whereabouts::Sessions;
+use crate::whither::Whither;
 use crate::worker::departures::Departures;
 use crate::worker::invariants::Invariants;
 use crate::worker::load::LoadMeter;
@@ -115,6 +116,7 @@ pub struct Worker {
     /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
     kills: Rounds,
     reconnects: Rounds,
+    whither: Whither,
     handed_over: u64,
     /// What the input in hand has led to so far; only counted where assertions are on.
     steps: u64,
@@ -160,6 +162,7 @@ impl Worker {
             crowded: false,
             kills: Rounds::default(),
             reconnects: Rounds::default(),
+            whither: Whither::default(),
             handed_over: 0,
             steps: 0,
             invariants: Invariants::default(),

@@ -1,5 +1,6 @@
 //! What a worker does for the console: the way of its messages, and when it is asked its gates, RECONNECT, KILL, and waiting until servers are closed.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::client::{Client, ClientState};
@@ -194,6 +195,16 @@ impl Worker {
             let here = self.pools[server.pool].origin();
             let leads_elsewhere = server.origin.as_ref().is_some_and(|origin| !origin.leads_as(&here));
             self.mark_server(id, leads_elsewhere, "database configuration changed");
+        }
+    }
+
+    /// The name of a host leads elsewhere now: servers at addresses that it has left are replaced as they become free.
+    pub(super) fn host_moved(&mut self, host: &Arc<str>, gone: &[IpAddr]) {
+        self.whither.learn(host, gone, self.cx.now);
+        for id in self.servers.ids() {
+            if self.servers.get(id).is_some_and(|server| self.whither.is_left(server)) {
+                self.mark_server(id, false, "obsolete connection");
+            }
         }
     }
 

@@ -217,7 +217,8 @@ impl Worker {
         // Whatever all servers were marked for while it was on its way concerns it too.
         let right = server.is_made_as_those_of(&self.pools[index]);
         let is_another = right && self.comes_from_another_database(index, database, (id, server.made_at));
-        let missed = !right || is_another || self.reconnects.of(&name.database) > reconnects;
+        let is_late = self.reconnects.of(&name.database) > reconnects || self.whither.is_left(&server);
+        let missed = !right || is_another || is_late;
         if let (Some(welcome), true) = (welcome, right) {
             self.learn_welcome(name, &welcome);
         }
@@ -388,7 +389,7 @@ impl Worker {
     /// Whether it was made after what its pool's servers are made after now; else it is closed when it is free.
     fn is_right(&mut self, id: ServerId) -> bool {
         let Some(server) = self.servers.get_mut(id) else { return false };
-        server.close_needed |= !server.is_made_as_those_of(&self.pools[server.pool]);
+        server.close_needed |= !server.is_made_as_those_of(&self.pools[server.pool]) || self.whither.is_left(server);
         !server.close_needed
     }
 

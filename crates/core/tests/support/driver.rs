@@ -3,11 +3,12 @@
 //! Knows connections and bytes; not messages, not scripts.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use weir_core::contract::{CONGESTED_BYTES, Host, RECEIVE_BYTES_MAX, Reloaded};
+use weir_core::contract::{CONGESTED_BYTES, Host, Names, RECEIVE_BYTES_MAX, Reloaded, Zone};
 use weir_core::outside::{Finding, Inquiry};
 use weir_core::time::Duration;
 use weir_core::{
@@ -56,7 +57,7 @@ enum Following {
     Closed(ConnId),
     Pump(ConnId),
     Derived { job: u32, salted_password: [u8; 32] },
-    HostsTold { asker: ClientId, hosts: Vec<Host> },
+    NamesTold { asker: ClientId, names: Names },
     Mail { mail: weir_core::contract::Mail, conn: Option<ConnId> },
     Congested(ConnId),
 }
@@ -330,13 +331,18 @@ impl Driver {
                 Input::Closed { conn }
             }
             Following::Derived { job, salted_password } => Input::Derived { job, salted_password },
-            Following::HostsTold { asker, hosts } => Input::HostsTold { asker, hosts },
+            Following::NamesTold { asker, names } => Input::NamesTold { asker, names },
             Following::Mail { mail, conn } => Input::Mail { from: WorkerId(0), mail, conn },
             Following::Congested(conn) if self.end(conn).state == State::Ended => return,
             Following::Congested(conn) => Input::Congested { conn },
         };
         self.worker.handle(self.now, input);
         self.drain(&[], None);
+    }
+
+    /// A host's name leads to these addresses no more.
+    pub fn host_moved(&mut self, host: &str, gone: Vec<IpAddr>) {
+        self.input(Input::HostMoved { host: host.into(), gone });
     }
 
     /// Those who were asked about a client say what they know.
@@ -421,7 +427,7 @@ impl Driver {
                 self.following.push_back(Following::Derived { job, salted_password });
             }
             Output::Ask { client, inquiry } => self.inquiries.push_back((client, inquiry)),
-            Output::TellHosts { asker } => {
+            Output::TellNames { asker } => {
                 let hosts = vec![
                     Host {
                         name: "db".into(),
@@ -430,7 +436,9 @@ impl Driver {
                     },
                     Host { name: "gone".into(), addresses: Vec::new(), ttl: Duration::from_secs(3) },
                 ];
-                self.following.push_back(Following::HostsTold { asker, hosts });
+                let zone = |name: &str, serial| Zone { name: name.into(), serial, hosts: 2 };
+                let zones = vec![zone("example.net", None), zone("example.org", Some(2_026_113_001))];
+                self.following.push_back(Following::NamesTold { asker, names: Names { hosts, zones } });
             }
             Output::Mail { to, mail, conn } => {
                 if to == WorkerId::SUCCESSOR {

@@ -50,6 +50,18 @@ impl Play<'_> {
                 self.driver.reload_done(if name.ends_with("done") { Ok(None) } else { Err("why not".to_owned()) });
                 return Ok(());
             }
+            // Not a signal: a name server does not tell an address any more.
+            name if name.starts_with("host ") => {
+                let mut words = name.split(' ').skip(1);
+                let host = words.next().unwrap_or_default();
+                let gone = words
+                    .skip(1)
+                    .map(str::parse)
+                    .collect::<Result<_, _>>()
+                    .map_err(|_| "host NAME leaves ADDRESS...")?;
+                self.driver.host_moved(host, gone);
+                return Ok(());
+            }
             _ => return Err(format!("no command {name}").into()),
         };
         self.driver.command(command);

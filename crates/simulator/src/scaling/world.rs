@@ -457,7 +457,7 @@ impl World {
                 Output::StartTls { .. }
                 | Output::Derive { .. }
                 | Output::Ask { .. }
-                | Output::TellHosts { .. }
+                | Output::TellNames { .. }
                 | Output::Event(_) => {}
             }
         }

@@ -100,6 +100,7 @@ fn load_text(path: &str, text: ini::Text, source: &mut dyn Source, mut problems:
     secrets(&mut settings, &values, source, &mut problems);
     records(&mut settings, &values, source, &mut problems);
     tls::check(&values, source, &mut problems);
+    resolv_conf(&values, source, &mut problems);
     if !has_databases(&settings) && !problems.has_errors() {
         no_databases(sections.contains(Section::Databases.name()), &Place::new(&file, 0), &mut problems);
     }
@@ -144,6 +145,15 @@ fn secrets(settings: &mut Settings, values: &Values, source: &mut dyn Source, pr
     } else if !matches!(settings.auth_type, AuthType::Any | AuthType::Pam | AuthType::Ldap) && !looks_up(settings) {
         let text = format!("auth_file is not set: with auth_type = {} nobody can log in", values.text("auth_type"));
         problems.warn(values.place("auth_type"), text);
+    }
+}
+
+/// It is read at each lookup, and may come later.
+fn resolv_conf(values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    if let Some(path) = values.optional("resolv_conf")
+        && let Err(error) = source.read(path)
+    {
+        problems.warn(values.place("resolv_conf"), format!("could not read resolv_conf \"{path}\": {error}"));
     }
 }
 
@@ -386,8 +396,6 @@ mod tests {
                 "weir.ini:18: error: auth_type = ldap needs auth_ldap_options",
                 "weir.ini:19: error: invalid value \"tlsv1.4\" in client_tls_protocols: the nearest known one is \
                  \"tlsv1.0\"",
-                "weir.ini:19: error: client_tls_protocols leaves no TLS version that is spoken: name tlsv1.2, \
-                 tlsv1.3 or secure",
                 "weir.ini:20: error: could not read file \"gone.ini\": entity not found",
             ]
         );
@@ -399,14 +407,16 @@ mod tests {
             warnings(&format!(
                 "{MINIMAL}resolv_conf = /x\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
                  = secp521r1\n\
-                 client_tls_protocols = all,tlsv1.0\n[databases]\ne = host=h load_balance_hosts=disable password=x"
+                 client_tls_protocols = all,tlsv1.0\nserver_tls_protocols = tlsv1.1\n[databases]\ne = host=h load_balance_hosts=disable password=x"
             )),
             [
-                "weir.ini:5: warning: resolv_conf has not come yet: the system's resolver is asked as the system configures it",
+                "weir.ini:5: warning: could not read resolv_conf \"/x\": entity not found",
                 "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
                 "weir.ini:9: warning: client_tls_ecdhcurve: secp521r1 is not spoken, only prime256v1, secp384r1 and X25519 are: all of these are",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
-                "weir.ini:12: warning: database \"e\": password has no effect without user",
+                "weir.ini:11: warning: server_tls_protocols leaves no version that is spoken: tlsv1.2 and tlsv1.3 are",
+                "weir.ini:11: warning: server_tls_protocols: tlsv1.1 is not spoken, only tlsv1.2 and tlsv1.3 are",
+                "weir.ini:13: warning: database \"e\": password has no effect without user",
             ]
         );
         assert_eq!(

@@ -37,6 +37,8 @@ pub struct ProgramSettings {
     pub tcp: TcpOptions,
     pub dns_max_ttl: std::time::Duration,
     pub dns_nxdomain_ttl: std::time::Duration,
+    pub dns_zone_check_period: std::time::Duration,
+    pub resolv_conf: Option<PathBuf>,
     /// 0: one per core.
     pub workers: u16,
     pub driver: DriverChoice,
@@ -115,6 +117,8 @@ impl ProgramSettings {
             tcp: tcp_options(values),
             dns_max_ttl: time("dns_max_ttl"),
             dns_nxdomain_ttl: time("dns_nxdomain_ttl"),
+            dns_zone_check_period: time("dns_zone_check_period"),
+            resolv_conf: values.optional("resolv_conf").map(Into::into),
             workers: u16::try_from(values.number("workers")).unwrap_or_default(),
             driver: driver(values),
             busy_poll: std::time::Duration::from_micros(values.number("busy_poll").into()),
@@ -228,11 +232,12 @@ fn suites(side: &str, values: &Values, problems: &mut Problems) -> Vec<CipherSui
     suites
 }
 
-/// Whether TLS 1.2 and 1.3 are spoken. PgBouncer's list knows two older ones, which are left out with a warning.
+/// Whether TLS 1.2 and 1.3 are spoken. PgBouncer's list knows two older ones, which are left out with a warning; where nothing else is on it,
+/// both newer ones are spoken: whoever wrote it wants TLS.
 fn protocols(name: &str, values: &Values, problems: &mut Problems) -> (bool, bool) {
     const WORDS: [&str; 7] = ["secure", "all", "default", "tlsv1.0", "tlsv1.1", "tlsv1.2", "tlsv1.3"];
     let place = values.place(name);
-    let (mut tls12, mut tls13) = (false, false);
+    let (mut tls12, mut tls13, mut known) = (false, false, true);
     for word in values.text(name).split([',', ':', ' ']).filter(|word| !word.is_empty()) {
         match word.to_ascii_lowercase().as_str() {
             "secure" | "all" | "default" => (tls12, tls13) = (true, true),
@@ -242,6 +247,7 @@ fn protocols(name: &str, values: &Values, problems: &mut Problems) -> (bool, boo
                 problems.warn(place, format!("{name}: {word} is not spoken, only tlsv1.2 and tlsv1.3 are"))
             }
             _ => {
+                known = false;
                 let nearest = registry::nearest_of(word, WORDS.into_iter()).unwrap_or_default();
                 problems.error(
                     place,
@@ -250,8 +256,11 @@ fn protocols(name: &str, values: &Values, problems: &mut Problems) -> (bool, boo
             }
         }
     }
-    if !tls12 && !tls13 {
-        problems.error(place, format!("{name} leaves no TLS version that is spoken: name tlsv1.2, tlsv1.3 or secure"));
+    if tls12 || tls13 {
+        return (tls12, tls13);
     }
-    (tls12, tls13)
+    if known {
+        problems.warn(place, format!("{name} leaves no version that is spoken: tlsv1.2 and tlsv1.3 are"));
+    }
+    (true, true)
 }

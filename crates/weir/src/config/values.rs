@@ -174,7 +174,6 @@ pub fn check(setting: &Setting, text: &str) -> Result<(), String> {
 pub fn warn_of_status(setting: &Setting, place: &Place, problems: &mut Problems) {
     match setting.status {
         Status::Supported => {}
-        Status::Pending(instead) => problems.warn(place, format!("{} has not come yet: {instead}", setting.name)),
         Status::NoEffect(why) => problems.warn(place, format!("{} has no effect: {why}", setting.name)),
     }
 }

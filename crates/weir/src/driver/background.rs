@@ -16,7 +16,7 @@ use super::events::{DriverEvent, Speaker};
 use super::mailbox::Sender;
 use super::options::DnsOptions;
 use super::outside::Outside;
-use super::resolve::{self, Desk, Question, Resolver};
+use super::resolve::{self, Asks, Desk, Question, Resolver};
 
 /// The way to the helper threads, which end when the last of these is gone.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl Background {
         let (questions, resolve) = mpsc::channel();
         let log = events.clone();
         watched("weir-derive", events, move || derive::answer(&derive, log))?;
-        let resolver = Resolver::new(dns, &questions, resolve::ask_system);
+        let resolver = Resolver::new(dns, &questions, Asks::OUTSIDE, events.clone());
         watched("weir-resolve", events, move || resolver.answer(&resolve))?;
         let questions = Arc::new(Desk(questions));
         Ok(Self { derivations, questions, outside: Outside::new(), events: events.clone() })
@@ -54,8 +54,8 @@ impl Background {
         }
     }
 
-    /// `Letter::HostsTold` follows.
-    pub fn tell_hosts(&self, answer_to: &Sender, asker: ClientId) {
+    /// `Letter::NamesTold` follows.
+    pub fn tell_names(&self, answer_to: &Sender, asker: ClientId) {
         if self.questions.0.send(resolve::Message::Tell(answer_to.clone(), asker)).is_err() {
             self.has_ended("weir-resolve");
         }
@@ -64,6 +64,13 @@ impl Background {
     /// `Letter::Answered` follows.
     pub fn ask(&self, answer_to: &Sender, client: ClientId, inquiry: Inquiry) {
         self.outside.ask(answer_to, client, inquiry);
+    }
+
+    /// Who is to hear where names of hosts lead elsewhere.
+    pub fn has_workers(&self, workers: Vec<Sender>) {
+        if self.questions.0.send(resolve::Message::Workers(workers)).is_err() {
+            self.has_ended("weir-resolve");
+        }
     }
 
     /// New options for names.

@@ -133,6 +133,7 @@ where
     let (mailboxes, receivers): (Vec<_>, Vec<_>) = boxes.into_iter().unzip();
     let (speaker, events) = events::queue();
     let background = Background::start(options.dns, &speaker).map_err(system)?;
+    background.has_workers(mailboxes.clone());
     let (said_in, said) = mpsc::channel();
     let clock = Clock(Instant::now());
     let busy_poll = busy_poll(options.busy_poll);

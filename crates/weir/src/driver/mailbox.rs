@@ -3,14 +3,14 @@
 //! The bell is an eventfd, rung only when the worker sleeps: a busy worker's mail costs no system call.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weir_core::contract::{Command, Host, Parcel, Reloaded};
+use weir_core::contract::{Command, Names, Parcel, Reloaded};
 use weir_core::outside::Finding;
 use weir_core::{ClientId, ConnId, Settings};
 
@@ -48,9 +48,13 @@ pub enum Letter {
         client: ClientId,
         finding: Finding,
     },
-    HostsTold {
+    NamesTold {
         asker: ClientId,
-        hosts: Vec<Host>,
+        names: Names,
+    },
+    HostMoved {
+        host: Arc<str>,
+        gone: Vec<IpAddr>,
     },
     ReloadDone {
         asker: Option<ClientId>,

@@ -11,6 +11,7 @@
 mod background;
 mod connect;
 mod derive;
+mod dns;
 mod engine;
 mod epoll;
 mod events;

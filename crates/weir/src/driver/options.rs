@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,17 +52,22 @@ pub struct TcpOptions {
 }
 
 /// How long names of hosts are remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsOptions {
-    /// `dns_max_ttl`.
+    /// `dns_max_ttl`: at most, where name servers say less.
     pub found_ttl: Duration,
     /// `dns_nxdomain_ttl`.
     pub failed_ttl: Duration,
+    /// `dns_zone_check_period`; `None`: zones are not looked at.
+    pub zone_check: Option<Duration>,
+    /// In place of the system's.
+    pub resolv_conf: Option<Arc<Path>>,
 }
 
 impl Default for DnsOptions {
     fn default() -> Self {
-        Self { found_ttl: Duration::from_secs(15), failed_ttl: Duration::from_secs(15) }
+        let ttl = Duration::from_secs(15);
+        Self { found_ttl: ttl, failed_ttl: ttl, zone_check: None, resolv_conf: None }
     }
 }
 

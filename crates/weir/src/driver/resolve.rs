@@ -1,18 +1,23 @@
-//! Names of hosts, remembered for a while. Each is looked up on a thread of its own, one at a time, so that a name
-//! whose servers do not answer holds up nobody who asks for another.
+//! Names of hosts to addresses, for all workers: each name is asked for once, and remembered.
+//!
+//! /etc/hosts comes first, then the name servers, who say how long an answer counts, then the system with all that it knows besides. Where a name
+//! has come to lead elsewhere, the workers are told. Knows nothing of loops.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_core::contract::Host;
-use weir_core::{ClientId, ConnId};
+use weir_core::contract::{Host, Names, Zone};
+use weir_core::{ClientId, ConnId, Level};
 
+use super::dns::{Found, NameServers, Unfound};
+use super::events::Speaker;
 use super::mailbox::{Letter, Sender};
 use super::options::DnsOptions;
 
@@ -23,9 +28,18 @@ const LOOKUPS_MAX: usize = 16;
 /// How long a new answer is waited for before the one of last time is used.
 const OLD_AFTER: Duration = Duration::from_millis(500);
 
-type Found = Result<Vec<IpAddr>, String>;
-/// Asks for a name's addresses. Blocks.
-type Ask = fn(&str) -> io::Result<Vec<IpAddr>>;
+/// The system's files (hosts(5), resolv.conf(5)).
+const HOSTS: &str = "/etc/hosts";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+type Answer = Result<Found, Unfound>;
+
+/// How names are asked for. Each blocks.
+#[derive(Clone, Copy)]
+pub struct Asks {
+    addresses: fn(&str, &DnsOptions) -> Answer,
+    serial: fn(&str, &DnsOptions) -> Option<u32>,
+}
 
 /// Who wants to know.
 #[derive(Debug)]
@@ -39,7 +53,13 @@ pub struct Question {
 pub enum Message {
     Question(Arc<str>, Question),
     /// A lookup has ended.
-    Found(Arc<str>, Found),
+    Found(Arc<str>, Answer),
+    /// A zone's serial number was asked for, if somebody tells it.
+    Serial(Arc<str>, Option<u32>),
+    /// All of them were.
+    SerialsTold,
+    /// Who is told where names lead elsewhere.
+    Workers(Vec<Sender>),
     /// How long answers count from now on.
     Options(DnsOptions),
     /// What is remembered, for the console.
@@ -59,6 +79,14 @@ impl Drop for Desk {
     }
 }
 
+/// What a name was found to be, and until when it counts.
+struct Known {
+    until: Instant,
+    found: Result<Vec<IpAddr>, String>,
+    /// Where it has led last, if it leads nowhere now.
+    last: Vec<IpAddr>,
+}
+
 /// A name that is being looked up.
 struct Lookup {
     /// When those who wait get the old answer, if there is one.
@@ -68,15 +96,52 @@ struct Lookup {
 
 pub struct Resolver {
     dns: DnsOptions,
-    ask: Ask,
+    asks: Asks,
+    log: Speaker,
+    workers: Vec<Sender>,
     /// Where lookups say what they found: to ourselves.
     answers: Channel<Message>,
-    /// What was found, and until when it counts.
-    known: HashMap<Arc<str>, (Instant, Found)>,
+    known: HashMap<Arc<str>, Known>,
     lookups: HashMap<Arc<str>, Lookup>,
+    /// The last serial number of each zone.
+    serials: BTreeMap<Arc<str>, Option<u32>>,
+    /// When they are asked for; `None`: they are not, or just now.
+    serials_at: Option<Instant>,
     /// Lookups that are under way, and those that wait for one of them to end.
     under_way: usize,
     waiting: VecDeque<Arc<str>>,
+}
+
+impl Asks {
+    pub const OUTSIDE: Self = Self { addresses, serial };
+}
+
+fn addresses(host: &str, dns: &DnsOptions) -> Answer {
+    let of_file = std::fs::read_to_string(HOSTS).map(|text| of_hosts(&text, host)).unwrap_or_default();
+    if !of_file.is_empty() {
+        return Ok(Found { addresses: of_file, ttl: None });
+    }
+    let answer = name_servers(dns).addresses(host);
+    // Whoever names a file of his own wants those servers.
+    if answer.is_ok() || dns.resolv_conf.is_some() {
+        return answer;
+    }
+    // It may know others to ask (nsswitch.conf(5)).
+    match (ask_system(host), answer) {
+        (Ok(addresses), _) => Ok(Found { addresses, ttl: None }),
+        (Err(error), Err(Unfound::NoSuchName(_))) => Err(Unfound::NoSuchName(error.to_string())),
+        (Err(error), _) => Err(Unfound::Unanswered(error.to_string())),
+    }
+}
+
+fn serial(zone: &str, dns: &DnsOptions) -> Option<u32> {
+    name_servers(dns).serial(zone)
+}
+
+/// As the file has them now: it changes with the networks.
+fn name_servers(dns: &DnsOptions) -> NameServers {
+    let path = dns.resolv_conf.as_deref().unwrap_or(Path::new(RESOLV_CONF));
+    NameServers::of(&std::fs::read(path).unwrap_or_default())
 }
 
 /// As the system knows it: /etc/hosts, DNS, whatever nsswitch.conf says.
@@ -90,17 +155,38 @@ pub fn ask_system(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(ips)
 }
 
-fn look_up(host: &str, ask: Ask) -> Found {
-    match catch_unwind(|| ask(host)) {
-        Ok(Ok(ips)) if ips.is_empty() => Err(format!("host {host} has no address")),
-        Ok(Ok(ips)) => Ok(ips),
-        Ok(Err(error)) => Err(format!("cannot resolve host {host}: {error}")),
-        Err(_) => Err(format!("cannot resolve host {host}: a bug")),
+/// Lines of an address and its names (hosts(5)).
+fn of_hosts(text: &str, host: &str) -> Vec<IpAddr> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let mut ips = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+        let Some(Ok(ip)) = words.next().map(str::parse) else { continue };
+        if words.any(|name| name.eq_ignore_ascii_case(host)) && !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+fn look_up(host: &str, asks: Asks, dns: &DnsOptions) -> Answer {
+    let in_vain = |why: &str| format!("cannot resolve host {host}: {why}");
+    match catch_unwind(AssertUnwindSafe(|| (asks.addresses)(host, dns))) {
+        Ok(Ok(found)) if found.addresses.is_empty() => Err(Unfound::NoSuchName(format!("host {host} has no address"))),
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(Unfound::NoSuchName(why))) => Err(Unfound::NoSuchName(in_vain(&why))),
+        Ok(Err(Unfound::Unanswered(why))) => Err(Unfound::Unanswered(in_vain(&why))),
+        Err(_) => Err(Unfound::Unanswered(in_vain("a bug"))),
     }
 }
 
+/// What is behind a host's own name.
+fn zone_of(host: &str) -> Option<&str> {
+    host.split_once('.').map(|(_, zone)| zone.trim_end_matches('.')).filter(|zone| !zone.is_empty())
+}
+
 impl Question {
-    fn answer(self, found: &Found) {
+    fn answer(self, found: &Result<Vec<IpAddr>, String>) {
         let at_port = |ip: &IpAddr| SocketAddr::new(*ip, self.port);
         let result = found.as_ref().map(|ips| ips.iter().map(at_port).collect()).map_err(String::clone);
         self.answer_to.send(Letter::Resolved { conn: self.conn, result });
@@ -108,13 +194,18 @@ impl Question {
 }
 
 impl Resolver {
-    pub fn new(dns: DnsOptions, answers: &Channel<Message>, ask: Ask) -> Self {
+    pub fn new(dns: DnsOptions, answers: &Channel<Message>, asks: Asks, log: Speaker) -> Self {
+        let serials_at = next_serials(&dns);
         Self {
             dns,
-            ask,
+            asks,
+            log,
+            workers: Vec::new(),
             answers: answers.clone(),
             known: HashMap::new(),
             lookups: HashMap::new(),
+            serials: BTreeMap::new(),
+            serials_at,
             under_way: 0,
             waiting: VecDeque::new(),
         }
@@ -123,17 +214,22 @@ impl Resolver {
     /// The body of the thread.
     pub fn answer(mut self, messages: &Receiver<Message>) {
         loop {
-            let next_old = self.next_old();
-            let message = match next_old {
+            let message = match self.next_old().into_iter().chain(self.serials_at).min() {
                 Some(at) => messages.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match message {
                 Ok(Message::Question(host, question)) => self.question(host, question),
                 Ok(Message::Found(host, found)) => self.found(&host, found),
+                Ok(Message::Serial(zone, serial)) => self.serial_told(&zone, serial),
+                Ok(Message::SerialsTold) => self.serials_at = next_serials(&self.dns),
                 Ok(Message::Options(dns)) => self.options(dns),
-                Ok(Message::Tell(answer_to, asker)) => answer_to.send(Letter::HostsTold { asker, hosts: self.hosts() }),
-                Err(RecvTimeoutError::Timeout) => self.use_old(Instant::now()),
+                Ok(Message::Workers(workers)) => self.workers = workers,
+                Ok(Message::Tell(answer_to, asker)) => answer_to.send(Letter::NamesTold { asker, names: self.names() }),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.use_old(Instant::now());
+                    self.ask_for_serials();
+                }
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -143,35 +239,44 @@ impl Resolver {
     fn options(&mut self, dns: DnsOptions) {
         if dns != self.dns {
             let now = Instant::now();
-            self.known.values_mut().for_each(|(until, _)| *until = now);
+            self.known.values_mut().for_each(|known| known.until = now);
+            self.serials_at = next_serials(&dns);
             self.dns = dns;
         }
     }
 
-    fn hosts(&self) -> Vec<Host> {
+    fn names(&self) -> Names {
         let now = Instant::now();
-        let host = |(name, (until, found)): (&Arc<str>, &(Instant, Found))| Host {
+        let host = |(name, known): (&Arc<str>, &Known)| Host {
             name: Arc::clone(name),
-            addresses: found.clone().unwrap_or_default(),
-            ttl: weir_core::time::Duration::from_secs(until.saturating_duration_since(now).as_secs()),
+            addresses: known.found.clone().unwrap_or_default(),
+            ttl: weir_core::time::Duration::from_secs(known.until.saturating_duration_since(now).as_secs()),
         };
         let mut hosts: Vec<_> = self.known.iter().map(host).collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        hosts
+        let zone = |(name, serial): (&Arc<str>, &Option<u32>)| Zone {
+            name: Arc::clone(name),
+            serial: *serial,
+            hosts: hosts.iter().filter(|host| zone_of(&host.name) == Some(name)).count() as u64,
+        };
+        let zones = self.serials.iter().map(zone).collect();
+        Names { zones, hosts }
     }
 
     fn question(&mut self, host: Arc<str>, question: Question) {
         let now = Instant::now();
-        if let Some((until, found)) = self.known.get(&host)
-            && *until > now
-        {
-            return question.answer(found);
+        if let Some(known) = self.known.get(&host).filter(|known| known.until > now) {
+            return question.answer(&known.found);
         }
         if let Some(lookup) = self.lookups.get_mut(&host) {
             lookup.questions.push(question);
             return self.use_old(now);
         }
-        self.lookups.insert(Arc::clone(&host), Lookup { old_at: now + OLD_AFTER, questions: vec![question] });
+        self.ask_for(host, vec![question]);
+    }
+
+    fn ask_for(&mut self, host: Arc<str>, questions: Vec<Question>) {
+        self.lookups.insert(Arc::clone(&host), Lookup { old_at: Instant::now() + OLD_AFTER, questions });
         self.waiting.push_back(host);
         self.begin_lookups();
     }
@@ -181,34 +286,51 @@ impl Resolver {
             && let Some(host) = self.waiting.pop_front()
         {
             self.under_way += 1;
-            let (ask, answers, name) = (self.ask, self.answers.clone(), Arc::clone(&host));
+            let (asks, dns, answers, name) = (self.asks, self.dns.clone(), self.answers.clone(), Arc::clone(&host));
             let body = move || {
-                let found = look_up(&name, ask);
+                let found = look_up(&name, asks, &dns);
                 // Nobody wants it any more when the program is ending.
                 let _ = answers.send(Message::Found(name, found));
             };
             if let Err(error) = thread::Builder::new().name("weir-lookup".to_owned()).spawn(body) {
                 let text = format!("cannot resolve host {host}: {error}");
-                let _ = self.answers.send(Message::Found(host, Err(text)));
+                let _ = self.answers.send(Message::Found(host, Err(Unfound::Unanswered(text))));
             }
         }
     }
 
-    fn found(&mut self, host: &Arc<str>, found: Found) {
+    fn found(&mut self, host: &Arc<str>, answer: Answer) {
         self.under_way -= 1;
+        let (before, last) = match self.known.remove(host) {
+            Some(Known { found: Ok(addresses), .. }) => (Some(addresses.clone()), addresses),
+            known => (None, known.map(|known| known.last).unwrap_or_default()),
+        };
+        let (found, ttl) = match (answer, before) {
+            (Ok(Found { addresses, ttl }), _) => {
+                (Ok(addresses), ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl))
+            }
+            // As long as nobody tells better (RFC 8767).
+            (Err(Unfound::Unanswered(_)), Some(before)) => (Ok(before), self.dns.failed_ttl),
+            (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
+        };
         if let Some(lookup) = self.lookups.remove(host) {
             lookup.questions.into_iter().for_each(|question| question.answer(&found));
         }
-        if self.known.len() >= NAMES_MAX && !self.known.contains_key(host) {
+        // Where an address is left, whoever is connected to it has to hear of that.
+        if let Ok(now) = &found {
+            let gone: Vec<_> = last.iter().filter(|address| !now.contains(address)).copied().collect();
+            let told = self.workers.iter().filter(|_| !gone.is_empty());
+            told.for_each(|worker| worker.send(Letter::HostMoved { host: Arc::clone(host), gone: gone.clone() }));
+        }
+        if self.known.len() >= NAMES_MAX {
             self.known.clear();
         }
-        let ttl = if found.is_ok() { self.dns.found_ttl } else { self.dns.failed_ttl };
-        self.known.insert(Arc::clone(host), (Instant::now() + ttl, found));
+        self.known.insert(Arc::clone(host), Known { until: Instant::now() + ttl, found, last });
         self.begin_lookups();
     }
 
     fn has_old(&self, host: &str) -> bool {
-        matches!(self.known.get(host), Some((_, Ok(_))))
+        matches!(self.known.get(host), Some(Known { found: Ok(_), .. }))
     }
 
     /// When somebody who waits gets an old answer.
@@ -220,161 +342,56 @@ impl Resolver {
     /// A new answer takes its time: those who wait get the last one, where that was an address.
     fn use_old(&mut self, now: Instant) {
         for (host, lookup) in self.lookups.iter_mut().filter(|(_, lookup)| lookup.old_at <= now) {
-            if let Some((_, found @ Ok(_))) = self.known.get(host) {
+            if let Some(Known { found: found @ Ok(_), .. }) = self.known.get(host) {
                 lookup.questions.drain(..).for_each(|question| question.answer(found));
             }
         }
     }
+
+    /// Of the zones of all names that are known, where it is time.
+    fn ask_for_serials(&mut self) {
+        if self.serials_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        let of_known = self.known.iter().filter(|(_, known)| known.found.is_ok()).filter_map(|(host, _)| zone_of(host));
+        let mut serials = BTreeMap::<Arc<str>, _>::new();
+        for zone in of_known {
+            serials.insert(zone.into(), self.serials.get(zone).copied().flatten());
+        }
+        self.serials = serials;
+        self.serials_at = None;
+        let zones: Vec<_> = self.serials.keys().map(Arc::clone).collect();
+        let (asks, dns, answers) = (self.asks, self.dns.clone(), self.answers.clone());
+        let body = move || {
+            for zone in zones {
+                let serial = catch_unwind(AssertUnwindSafe(|| (asks.serial)(&zone, &dns))).ok().flatten();
+                let _ = answers.send(Message::Serial(zone, serial));
+            }
+            let _ = answers.send(Message::SerialsTold);
+        };
+        if thread::Builder::new().name("weir-zones".to_owned()).spawn(body).is_err() {
+            self.serials_at = next_serials(&self.dns);
+        }
+    }
+
+    /// One that is newer (RFC 1982): all names of the zone are asked for again.
+    fn serial_told(&mut self, zone: &str, serial: Option<u32>) {
+        let (Some(known), Some(new)) = (self.serials.get_mut(zone), serial) else { return };
+        let Some(old) = known.replace(new) else { return };
+        if (new.wrapping_sub(old) as i32) <= 0 {
+            return;
+        }
+        self.log.log(Level::Info, format!("zone '{zone}' serial changed: old={old} new={new}"));
+        let of_zone = self.known.keys().filter(|host| zone_of(host) == Some(zone));
+        let hosts: Vec<_> = of_zone.filter(|host| !self.lookups.contains_key(*host)).map(Arc::clone).collect();
+        hosts.into_iter().for_each(|host| self.ask_for(host, Vec::new()));
+    }
+}
+
+/// `None`: never.
+fn next_serials(dns: &DnsOptions) -> Option<Instant> {
+    dns.zone_check.map(|period| Instant::now() + period)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::mailbox::{self, Receiver as Mailbox};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
-    use weir_core::{Party, Side};
-
-    struct Asker {
-        desk: Desk,
-        mailbox: Sender,
-        answers: Mailbox,
-    }
-
-    impl Asker {
-        fn new(dns: DnsOptions, ask: Ask) -> Self {
-            let (messages, hear) = mpsc::channel();
-            let resolver = Resolver::new(dns, &messages, ask);
-            thread::spawn(move || resolver.answer(&hear));
-            let (mailbox, answers) = mailbox::mailbox().unwrap();
-            Self { desk: Desk(messages), mailbox, answers }
-        }
-
-        fn ask(&self, slot: u32, host: &str) {
-            let conn = ConnId { side: Side::Server, slot, generation: 0 };
-            let question = Question { answer_to: self.mailbox.clone(), conn, port: 5432 };
-            self.desk.0.send(Message::Question(host.into(), question)).unwrap();
-        }
-
-        fn next(&mut self) -> (u32, Result<Vec<SocketAddr>, String>) {
-            let end = Instant::now() + Duration::from_secs(20);
-            loop {
-                assert!(Instant::now() < end, "no answer");
-                if let Some(Letter::Resolved { conn, result }) = self.answers.take() {
-                    return (conn.slot, result);
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-
-    #[test]
-    fn resolves_what_the_system_knows() {
-        let mut asker = Asker::new(DnsOptions::default(), ask_system);
-        asker.ask(7, "localhost");
-        let (slot, found) = asker.next();
-        assert_eq!(slot, 7);
-        assert!(found.unwrap().iter().all(|address| address.ip().is_loopback() && address.port() == 5432));
-    }
-
-    #[test]
-    fn tells_what_it_remembers() {
-        let options = DnsOptions { found_ttl: Duration::from_secs(900), failed_ttl: Duration::from_secs(900) };
-        let mut asker = Asker::new(options, |host| match host {
-            "two" => Ok(vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]),
-            _ => Err(io::Error::other("no such name")),
-        });
-        for (slot, host) in [(0, "two"), (1, "none")] {
-            asker.ask(slot, host);
-            let _ = asker.next();
-        }
-        let Party::Client(client) = (ConnId { side: Side::Client, slot: 3, generation: 0 }).party() else { panic!() };
-        asker.desk.0.send(Message::Tell(asker.mailbox.clone(), client)).unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        let hosts = loop {
-            assert!(Instant::now() < end, "no answer");
-            if let Some(Letter::HostsTold { hosts, .. }) = asker.answers.take() {
-                break hosts;
-            }
-            thread::sleep(Duration::from_millis(1));
-        };
-        let told: Vec<_> = hosts.iter().map(|host| (&*host.name, host.addresses.len())).collect();
-        assert_eq!(told, [("none", 0), ("two", 2)]);
-        assert!(hosts.iter().all(|host| (800..=900).contains(&host.ttl.as_secs())), "{hosts:?}");
-    }
-
-    #[test]
-    fn a_slow_name_holds_up_nobody_else() {
-        let mut asker = Asker::new(DnsOptions::default(), |host| {
-            if host == "slow" {
-                thread::sleep(Duration::from_secs(3));
-            }
-            Ok(vec![[127, 0, 0, 1].into()])
-        });
-        (0..100).for_each(|slot| asker.ask(slot, "slow"));
-        asker.ask(100, "fast");
-        assert_eq!(asker.next().0, 100);
-        // One lookup was enough for all of them.
-        for slot in 0..100 {
-            assert_eq!(asker.next().0, slot);
-        }
-    }
-
-    #[test]
-    fn remembers_and_asks_once() {
-        static ASKED: AtomicUsize = AtomicUsize::new(0);
-        let mut asker = Asker::new(DnsOptions::default(), |host| {
-            ASKED.fetch_add(1, Ordering::Relaxed);
-            if host == "panics" { panic!("told to") } else { Err(io::Error::other("no such name")) }
-        });
-        for (slot, host) in [(0, "none"), (1, "none"), (2, "panics"), (3, "none")] {
-            asker.ask(slot, host);
-            let (answered, found) = asker.next();
-            assert_eq!(answered, slot);
-            assert!(found.unwrap_err().starts_with(&format!("cannot resolve host {host}: ")));
-        }
-        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn an_old_answer_is_used_while_a_new_one_takes_its_time() {
-        static ASKED: AtomicUsize = AtomicUsize::new(0);
-        let dns = DnsOptions { found_ttl: Duration::ZERO, ..DnsOptions::default() };
-        let mut asker = Asker::new(dns, |_| {
-            let asked = ASKED.fetch_add(1, Ordering::Relaxed) as u8;
-            thread::sleep(Duration::from_millis(if asked == 2 { 3_000 } else { 0 }));
-            Ok(vec![[127, 0, 0, asked].into()])
-        });
-        let mut ask = |slot| {
-            asker.ask(slot, "host");
-            asker.next().1.unwrap()[0].ip()
-        };
-        assert_eq!(
-            [ask(0), ask(1)],
-            [IpAddr::from([127, 0, 0, 0]), IpAddr::from([127, 0, 0, 1])],
-            "a new one is waited for"
-        );
-        let began = Instant::now();
-        assert_eq!(ask(2), IpAddr::from([127, 0, 0, 1]));
-        assert_eq!(ask(3), IpAddr::from([127, 0, 0, 1]), "whoever comes later does not wait again");
-        assert!(began.elapsed() >= OLD_AFTER && began.elapsed() < Duration::from_secs(2));
-    }
-
-    #[test]
-    fn new_options_hold_for_what_is_known_already() {
-        static ASKED: AtomicUsize = AtomicUsize::new(0);
-        let never = DnsOptions { found_ttl: Duration::from_secs(3600), ..DnsOptions::default() };
-        let mut asker =
-            Asker::new(never, |_| Ok(vec![[127, 0, 0, ASKED.fetch_add(1, Ordering::Relaxed) as u8].into()]));
-        let mut ask = |dns| {
-            asker.desk.0.send(Message::Options(dns)).unwrap();
-            asker.ask(0, "host");
-            asker.next().1.unwrap()[0].ip()
-        };
-        let soon = DnsOptions { found_ttl: Duration::from_secs(1800), ..never };
-        assert_eq!(
-            [ask(never), ask(never), ask(soon), ask(soon)],
-            [0, 0, 1, 1].map(|last| IpAddr::from([127, 0, 0, last]))
-        );
-    }
-}
+mod tests;

@@ -21,6 +21,7 @@ mod literals;
 mod logins;
 mod lookups;
 mod metrics;
+mod names;
 mod own_names;
 mod parameters;
 mod peers;

@@ -75,8 +75,6 @@ const SESSION_STATES: Kind = Kind::Choice(&["keep", "refuse", "pgbouncer"]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Supported,
-    /// A setting of PgBouncer whose behaviour has not come yet, and what happens instead.
-    Pending(&'static str),
     /// Accepted so that existing files load; why it means nothing here.
     NoEffect(&'static str),
 }
@@ -118,11 +116,6 @@ impl Setting {
 
     const fn fixed(mut self) -> Self {
         self.reloadable = false;
-        self
-    }
-
-    const fn pending(mut self, instead: &'static str) -> Self {
-        self.status = Status::Pending(instead);
         self
     }
 

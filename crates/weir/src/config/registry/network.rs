@@ -2,8 +2,6 @@
 
 use super::{COUNT, Kind, Setting, setting};
 
-const SYSTEM_RESOLVER: &str = "the system's resolver is asked as the system configures it";
-
 pub const LISTENING: &[Setting] = &[
     setting("listen_addr", Kind::List, "", "The TCP addresses to listen on, or `*` for all. Empty: no TCP.").fixed(),
     setting(
@@ -84,11 +82,34 @@ pub const DETAILS: &[Setting] = &[
         "0",
         "The size of each socket's buffers. 0: the system's value.",
     ),
-    setting("dns_max_ttl", Kind::Seconds, "15", "How long the addresses of a server's name are kept."),
-    setting("dns_nxdomain_ttl", Kind::Seconds, "15", "How long it is kept that a name was not found."),
-    setting("dns_zone_check_period", Kind::Seconds, "0", "How often a zone's serial number is looked at.")
-        .pending(SYSTEM_RESOLVER),
-    setting("resolv_conf", Kind::Path, "", "A resolv.conf of our own.").fixed().pending(SYSTEM_RESOLVER),
+    setting(
+        "dns_max_ttl",
+        Kind::Seconds,
+        "15",
+        "How long the addresses of a server's name are kept at most. Where the name servers say less, that counts. See \
+         [operations.md](operations.md#names-of-servers).",
+    ),
+    setting(
+        "dns_nxdomain_ttl",
+        Kind::Seconds,
+        "15",
+        "How long it is kept that a name was not found, or that nobody has answered.",
+    ),
+    setting(
+        "dns_zone_check_period",
+        Kind::Seconds,
+        "0",
+        "How often the serial number (SOA) of each zone is asked for that a known host is in, which is what follows its first dot. Where it \
+         has grown, the hosts of the zone are asked for again, and servers at addresses that are left are replaced. 0: never.",
+    ),
+    setting(
+        "resolv_conf",
+        Kind::Path,
+        "",
+        "A file like /etc/resolv.conf, in its place: name servers, `search`, `ndots`, `timeout` and `attempts`. Names are then found in \
+         /etc/hosts and by those servers alone.",
+    )
+    .unset(),
     setting(
         "pkt_buf",
         Kind::Bytes { min: 1, max: i32::MAX as u64 },

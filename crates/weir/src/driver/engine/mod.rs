@@ -225,7 +225,8 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
             Letter::Answered { client, finding } => self.input(Input::Answered { client, finding }),
-            Letter::HostsTold { asker, hosts } => self.input(Input::HostsTold { asker, hosts }),
+            Letter::NamesTold { asker, names } => self.input(Input::NamesTold { asker, names }),
+            Letter::HostMoved { host, gone } => self.input(Input::HostMoved { host, gone }),
             Letter::ReloadDone { asker, result } => self.input(Input::ReloadDone { asker, result }),
             Letter::Knock(heard, number) => heard.store(number, Ordering::Relaxed),
             Letter::Stop => {
@@ -335,7 +336,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 let derivation = Derivation { job, password, salt, iterations };
                 self.around.background.derive(self.own_mailbox(), derivation);
             }
-            Output::TellHosts { asker } => self.around.background.tell_hosts(self.own_mailbox(), asker),
+            Output::TellNames { asker } => self.around.background.tell_names(self.own_mailbox(), asker),
             Output::Ask { client, inquiry } => self.around.background.ask(self.own_mailbox(), client, inquiry),
             Output::Mail { to, mail, conn } => self.mail(to, mail, conn),
             Output::Event(event) => self.event(event),

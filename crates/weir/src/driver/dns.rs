@@ -1,0 +1,243 @@
+//! A stub resolver (RFC 1034, 5.3.1): asks the name servers of a resolv.conf(5) for addresses, and for how long they count. Blocks.
+//!
+//! The system's own functions (`getaddrinfo`) do not tell how long. What a message looks like is the business of the library `domain`.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use domain::base::iana::Rcode;
+use domain::base::{Message, MessageBuilder, Name, Rtype, ToName};
+use domain::rdata::{A, Aaaa, Cname, Soa};
+use resolv_conf::Config;
+
+const PORT: u16 = 53;
+/// What one answer over UDP may have without asking for more (RFC 1035, 4.2.1); longer ones are asked for over TCP.
+const UDP_BYTES_MAX: usize = 512;
+
+type Question = (Name<Vec<u8>>, Rtype);
+type Answer = Message<Vec<u8>>;
+
+/// Addresses of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub addresses: Vec<IpAddr>,
+    /// How long they count; `None`: whoever told them did not say.
+    pub ttl: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfound {
+    /// There is no such name, or it has no address.
+    NoSuchName(String),
+    /// Nobody has told.
+    Unanswered(String),
+}
+
+#[derive(Debug)]
+pub struct NameServers {
+    servers: Vec<SocketAddr>,
+    config: Config,
+}
+
+impl NameServers {
+    /// What cannot be read in it is left out, as by the system.
+    pub fn of(resolv_conf: &[u8]) -> Self {
+        Self::at(resolv_conf, PORT)
+    }
+
+    fn at(resolv_conf: &[u8], port: u16) -> Self {
+        let (config, _) = Config::parse_with_errors(resolv_conf);
+        let servers = config.nameservers.iter().map(|ip| SocketAddr::new(ip.into(), port)).collect();
+        Self { servers, config }
+    }
+
+    pub fn addresses(&self, host: &str) -> Result<Found, Unfound> {
+        for name in self.candidates(host) {
+            let questions = [Rtype::A, Rtype::AAAA].map(|rtype| (name.clone(), rtype));
+            let answers = self.ask(&questions).map_err(Unfound::Unanswered)?;
+            let mut found = Found { addresses: Vec::new(), ttl: None };
+            answers.iter().for_each(|answer| add_addresses(&mut found, answer));
+            if !found.addresses.is_empty() {
+                in_order(&mut found.addresses);
+                return Ok(found);
+            }
+        }
+        Err(Unfound::NoSuchName("no such name".to_owned()))
+    }
+
+    /// The serial number of a zone.
+    pub fn serial(&self, zone: &str) -> Option<u32> {
+        let answers = self.ask(&[(name_of(zone)?, Rtype::SOA)]).ok()?;
+        let soa = answers.first()?.answer().ok()?.limit_to_in::<Soa<_>>().next()?.ok()?;
+        Some(soa.data().serial().into_int())
+    }
+
+    /// What the host may be called in full, in the order in which that is tried (resolv.conf(5), `search` and `ndots`).
+    fn candidates(&self, host: &str) -> Vec<Name<Vec<u8>>> {
+        let as_it_is = name_of(host);
+        if host.ends_with('.') {
+            return as_it_is.into_iter().collect();
+        }
+        let search = self.config.get_last_search_or_domain();
+        let mut names: Vec<_> = search.filter_map(|domain| name_of(&format!("{host}.{domain}"))).collect();
+        let first = host.matches('.').count() >= self.config.ndots as usize;
+        names.splice(if first { 0..0 } else { names.len()..names.len() }, as_it_is);
+        names
+    }
+
+    /// All are answered by the same server.
+    fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>, String> {
+        let mut wrong = "no name server is known".to_owned();
+        for _ in 0..self.config.attempts.max(1) {
+            for server in &self.servers {
+                match ask_server(*server, questions, Duration::from_secs(self.config.timeout.max(1).into())) {
+                    Ok(answers) => match answers.iter().map(|answer| answer.header().rcode()).find(is_no_answer) {
+                        None => return Ok(answers),
+                        Some(rcode) => wrong = format!("the name server {server} says {rcode}"),
+                    },
+                    Err(error) => wrong = format!("the name server {server} does not answer: {error}"),
+                }
+            }
+        }
+        Err(wrong)
+    }
+}
+
+fn name_of(text: &str) -> Option<Name<Vec<u8>>> {
+    Name::vec_from_str(text).ok()
+}
+
+/// Others may know better.
+fn is_no_answer(rcode: &Rcode) -> bool {
+    !matches!(*rcode, Rcode::NOERROR | Rcode::NXDOMAIN)
+}
+
+fn add_addresses(found: &mut Found, answer: &Answer) {
+    let (Some(name), Ok(records)) = (answer.canonical_name(), answer.answer()) else { return };
+    let mut add = |address: IpAddr, ttl: Duration| {
+        if !found.addresses.contains(&address) {
+            found.addresses.push(address);
+        }
+        found.ttl = Some(found.ttl.map_or(ttl, |known| known.min(ttl)));
+    };
+    let seconds = |ttl: domain::base::Ttl| Duration::from_secs(ttl.as_secs().into());
+    // A name that stands for another one counts no longer than it says, either.
+    let aliases = records.limit_to_in::<Cname<_>>().flatten().map(|record| seconds(record.ttl())).min();
+    let counts = |ttl| aliases.map_or(seconds(ttl), |alias| alias.min(seconds(ttl)));
+    for record in records.limit_to_in::<A>().flatten().filter(|record| record.owner().name_eq(&name)) {
+        add(record.data().addr().into(), counts(record.ttl()));
+    }
+    for record in records.limit_to_in::<Aaaa>().flatten().filter(|record| record.owner().name_eq(&name)) {
+        add(record.data().addr().into(), counts(record.ttl()));
+    }
+}
+
+/// As the system would try them (RFC 6724, 6, as far as it can be told without its tables): those that there is no way to come last, IPv6 comes
+/// ahead of IPv4, but for where our own address is a local one (RFC 4193) and theirs is not.
+fn in_order(addresses: &mut [IpAddr]) {
+    addresses.sort_by_key(|address| match (source(*address), address) {
+        (None, _) => 3,
+        (Some(IpAddr::V6(own)), IpAddr::V6(theirs)) if own.is_unique_local() && !theirs.is_unique_local() => 2,
+        (Some(_), IpAddr::V6(_)) => 0,
+        (Some(_), IpAddr::V4(_)) => 1,
+    });
+}
+
+/// Where we would come from. Nothing is sent.
+fn source(address: IpAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind((unspecified(address), 0)).ok()?;
+    socket.connect((address, PORT)).ok()?;
+    socket.local_addr().ok().map(|own| own.ip())
+}
+
+fn unspecified(of: IpAddr) -> IpAddr {
+    match of {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// From a port of its own, which a stranger would have to guess beside the number (RFC 5452).
+fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> io::Result<Vec<Answer>> {
+    let until = Instant::now() + timeout;
+    let socket = UdpSocket::bind((unspecified(server.ip()), 0))?;
+    socket.connect(server)?;
+    let mut ids = [[0; 2]; 2];
+    rustix::rand::getrandom(ids.as_flattened_mut(), rustix::rand::GetRandomFlags::empty())?;
+    let mut open = Vec::new();
+    for (at, (question, id)) in questions.iter().zip(ids).enumerate() {
+        // Two with one number could not be told apart by it alone; the question tells them apart, too.
+        let id = u16::from_be_bytes(id);
+        socket.send(&message(question, id)?)?;
+        open.push((at, id));
+    }
+    let mut answers: Vec<Option<Answer>> = vec![None; questions.len()];
+    while !open.is_empty() {
+        socket.set_read_timeout(Some(left(until)?))?;
+        let mut bytes = vec![0; UDP_BYTES_MAX];
+        let length = match socket.recv(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        bytes.truncate(length);
+        let Ok(answer) = Message::from_octets(bytes) else { continue };
+        let Some(which) = open.iter().position(|(at, id)| answers_to(&answer, &questions[*at], *id)) else { continue };
+        let (at, id) = open.swap_remove(which);
+        answers[at] =
+            Some(if answer.header().tc() { ask_at_length(server, &questions[at], id, until)? } else { answer });
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// Over TCP (RFC 7766).
+fn ask_at_length(server: SocketAddr, question: &Question, id: u16, until: Instant) -> io::Result<Answer> {
+    let mut socket = TcpStream::connect_timeout(&server, left(until)?)?;
+    let message = message(question, id)?;
+    socket.set_write_timeout(Some(left(until)?))?;
+    socket.write_all(&[&(message.len() as u16).to_be_bytes()[..], &message].concat())?;
+    let mut length = [0; 2];
+    read_all(&mut socket, &mut length, until)?;
+    let mut bytes = vec![0; u16::from_be_bytes(length).into()];
+    read_all(&mut socket, &mut bytes, until)?;
+    let answer = Message::from_octets(bytes).ok().filter(|answer| answers_to(answer, question, id));
+    answer.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it answers something else"))
+}
+
+fn read_all(socket: &mut TcpStream, mut to: &mut [u8], until: Instant) -> io::Result<()> {
+    while !to.is_empty() {
+        socket.set_read_timeout(Some(left(until)?))?;
+        match socket.read(to)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            length => to = &mut to[length..],
+        }
+    }
+    Ok(())
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn message((name, rtype): &Question, id: u16) -> io::Result<Vec<u8>> {
+    let mut message = MessageBuilder::new_vec();
+    message.header_mut().set_id(id);
+    message.header_mut().set_rd(true);
+    let mut questions = message.question();
+    questions.push((name, *rtype)).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error.to_string()))?;
+    Ok(questions.finish())
+}
+
+fn answers_to(answer: &Answer, (name, rtype): &Question, id: u16) -> bool {
+    let header = answer.header();
+    let same = |question: domain::base::Question<_>| {
+        let question: domain::base::Question<domain::base::ParsedName<_>> = question;
+        question.qname().name_eq(name) && question.qtype() == *rtype
+    };
+    header.qr() && header.id() == id && answer.sole_question().is_ok_and(same)
+}
+
+#[cfg(test)]
+mod tests;
