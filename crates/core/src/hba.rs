@@ -126,6 +126,11 @@ impl Hba {
         Self { records: vec![record(Kind::Local), record(Kind::Host)] }
     }
 
+    /// Whether others' word about passwords counts for anybody.
+    pub(crate) fn asks_others(&self) -> bool {
+        self.records.iter().any(|record| record.authority.is_some())
+    }
+
     pub fn record(&self, asked: &Asked<'_>) -> Result<Option<&Record>, Missing> {
         for record in &self.records {
             if record.matches(asked)? {

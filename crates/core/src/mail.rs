@@ -87,6 +87,10 @@ pub(crate) enum Letter {
         endpoint: Endpoint,
         fails: Fails,
     },
+    /// They are logged in with another secret from now on.
+    SecretChanged {
+        pool: Arc<PoolName>,
+    },
     /// And now one succeeded.
     LoginSucceeded {
         pool: Arc<PoolName>,

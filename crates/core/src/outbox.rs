@@ -116,6 +116,10 @@ impl Outbox {
         self.queue.push_back(Output::Ask { client, inquiry });
     }
 
+    pub(crate) fn ask_no_more(&mut self, client: ClientId) {
+        self.queue.push_back(Output::AskNoMore { client });
+    }
+
     pub(crate) fn tell_names(&mut self, asker: ClientId) {
         self.queue.push_back(Output::TellNames { asker });
     }

@@ -149,6 +149,7 @@ impl Net {
                 Output::StartTls { .. }
                 | Output::Derive { .. }
                 | Output::Ask { .. }
+                | Output::AskNoMore { .. }
                 | Output::TellNames { .. }
                 | Output::Event(_) => {}
             }

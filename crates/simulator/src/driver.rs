@@ -458,7 +458,9 @@ impl World {
             }
             // No record of these settings asks for it.
             Output::TellNames { asker } => self.checks.fail("contract", format!("TellNames for {asker:?}")),
-            Output::Ask { client, .. } => self.checks.fail("contract", format!("Ask for {client:?}")),
+            Output::Ask { client, .. } | Output::AskNoMore { client } => {
+                self.checks.fail("contract", format!("Ask for {client:?}"))
+            }
             Output::Mail { to, mail, conn } => self.post(index, to, mail, conn),
             Output::Event(event) => self.core_event(index, event),
         }

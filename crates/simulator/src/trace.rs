@@ -43,6 +43,7 @@ impl Digest {
             Output::Derive { .. } => self.mix(15),
             Output::TellNames { .. } => self.mix(18),
             Output::Ask { .. } => self.mix(17),
+            Output::AskNoMore { .. } => self.mix(19),
             Output::Mail { to, .. } => self.mix(16 + u64::from(to.0)),
             Output::Event(_) => self.mix(9),
         }

@@ -144,6 +144,8 @@ pub enum Output {
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
     /// Ask others than PostgreSQL about a client, off the workers.
     Ask { client: ClientId, inquiry: Inquiry },
+    /// The client has gone: what was asked about it, and is not yet, need not be.
+    AskNoMore { client: ClientId },
     /// Tell what names are remembered as, for SHOW DNS_HOSTS and DNS_ZONES.
     TellNames { asker: ClientId },
     /// Deliver to another worker; `conn` goes with it, what was received and not taken included.
@@ -209,7 +211,11 @@ impl Output {
             | Self::StartTls { conn, .. }
             | Self::Close { conn } => Some(*conn),
             Self::Mail { conn, .. } => *conn,
-            Self::Derive { .. } | Self::Ask { .. } | Self::TellNames { .. } | Self::Event(_) => None,
+            Self::Derive { .. }
+            | Self::Ask { .. }
+            | Self::AskNoMore { .. }
+            | Self::TellNames { .. }
+            | Self::Event(_) => None,
         }
     }
 }

@@ -106,7 +106,7 @@ impl ClientLogin<'_> {
             AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
-            AuthType::Peer | AuthType::Ident => self.ask_who_is_there(known, map),
+            AuthType::Peer | AuthType::Ident => self.ask_who_is_there(known),
             // It is kept out by a record, or none is for it.
             AuthType::Reject | AuthType::Hba => {
                 Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
@@ -156,6 +156,14 @@ impl ClientLogin<'_> {
         Then::Nothing
     }
 
+    /// What it has shown is what it has to show as the settings of now have it: a reload may have made it another.
+    pub(crate) fn shows_what_is_asked(&self) -> bool {
+        let settings = &self.cx.settings;
+        let is_own = self.login.is_own_user(self.peer, self.cx.config.uid);
+        let method = |record: Option<&Record>| record.map_or(settings.auth_type, |record| record.method);
+        is_own || self.record(settings).is_ok_and(|record| method(record) == self.login.method)
+    }
+
     /// Whose word about its password counts, as the settings of now have it.
     fn authority(&self) -> Option<Authority> {
         let record = self.record(&self.cx.settings).ok()??;
@@ -163,7 +171,7 @@ impl ClientLogin<'_> {
     }
 
     /// Who is at the other end, as the system calls him, or the machine that he comes from.
-    fn ask_who_is_there(&mut self, known: bool, map: Option<&Arc<Map>>) -> Then {
+    fn ask_who_is_there(&mut self, known: bool) -> Then {
         let inquiry = match (self.login.method, self.peer, self.local) {
             _ if !known => return self.is_nobody_known(),
             (AuthType::Peer, Peer::Unix { uid: Some(uid), .. }, _) => Inquiry::UserOf { uid: *uid },
@@ -173,7 +181,7 @@ impl ClientLogin<'_> {
             }
             _ => return self.is_nobody_known(),
         };
-        self.login.phase = Phase::Identifying(map.cloned());
+        self.login.phase = Phase::Identifying;
         self.cx.out.ask(self.id, inquiry);
         Then::Nothing
     }
@@ -185,10 +193,11 @@ impl ClientLogin<'_> {
                 self.login.host = Some(name);
                 self.begin_authentication()
             }
-            (Phase::Identifying(map), Finding::Name(name)) => {
-                let leads = |name: Arc<str>| leads(map.as_ref(), &name, &self.login.user);
-                // A reload may have taken the user away.
-                if self.secret().is_some() && name.is_some_and(leads) {
+            (Phase::Identifying, Finding::Name(name)) => {
+                // A reload may have taken the user away, or another map may count.
+                let settings = Arc::clone(&self.cx.settings);
+                let map = self.record(&settings).ok().flatten().and_then(|record| record.map.as_ref());
+                if self.secret().is_some() && name.is_some_and(|name| leads(map, &name, &self.login.user)) {
                     Then::Authenticated(None)
                 } else {
                     self.is_nobody_known()

@@ -35,6 +35,14 @@ pub(crate) enum LookedUp {
 }
 
 impl LookedUp {
+    /// What was found counts under the settings of now.
+    pub(crate) fn is_current(&self, database: &str, user: &str, settings: &Arc<Settings>) -> bool {
+        match self {
+            Self::Found(_, question) => question.is_current(database, user, settings),
+            Self::NotYet | Self::Nobody => true,
+        }
+    }
+
     /// What was found opens PostgreSQL's door too.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         match self {
@@ -241,10 +249,9 @@ impl ClientLogin<'_> {
         }
     }
 
-    /// Its database's entry forces a user without saying by which secret.
+    /// Its database's entry forces a user without saying by which secret. Once for a login.
     pub(crate) fn looks_up_forced(&mut self, user: &Arc<str>) -> Option<Then> {
-        let known = matches!(&self.login.forced, Some((known, _)) if known == user);
-        if known || self.cx.settings.secrets.contains_key(user) {
+        if self.login.forced.is_some() || self.cx.settings.secrets.contains_key(user) {
             return None;
         }
         self.ask_postgresql(Arc::clone(user), Sought::ForcedSecret)

@@ -22,7 +22,6 @@ use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
 use crate::failure::Proof;
-use crate::hba::Map;
 use crate::inbox::Inbox;
 use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
@@ -43,7 +42,7 @@ pub(crate) enum Phase {
     /// PostgreSQL is asked for a secret, or for the user's roles.
     LookingUp(Lookup),
     /// The system, or the client's own machine, is asked who is at the other end.
-    Identifying(Option<Arc<Map>>),
+    Identifying,
     Password,
     Md5 {
         salt: [u8; 4],
@@ -146,6 +145,11 @@ impl Login {
     pub(crate) fn is_own_user(&self, peer: &Peer, uid: Option<u32>) -> bool {
         let same = matches!(peer, Peer::Unix { uid: Some(theirs), .. } if uid == Some(*theirs));
         same && self.is_to_console() && *self.user == *CONSOLE
+    }
+
+    /// Others than PostgreSQL are asked about it.
+    pub(crate) fn asks_others(&self) -> bool {
+        matches!(self.phase, Phase::NamingHost | Phase::Identifying | Phase::Vouching { .. })
     }
 
     /// What is sent now would be no part of the handshake.

@@ -225,6 +225,11 @@ impl Endpoints {
         }
     }
 
+    /// The same of one pool; and the workers that were told.
+    pub(crate) fn forget_pool(&mut self, pool: &PoolName) -> Vec<WorkerId> {
+        self.troubled.remove(pool).map_or_else(Vec::new, |troubled| troubled.told)
+    }
+
     /// New settings: what failed may succeed now.
     pub(crate) fn forget(&mut self) -> impl Iterator<Item = (Arc<PoolName>, Vec<WorkerId>)> + use<> {
         std::mem::take(&mut self.troubled).into_iter().map(|(pool, troubled)| (pool, troubled.told))

@@ -168,6 +168,13 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
+    /// Nor does what was on its way by then count.
+    pub(crate) fn forget_shown(&mut self, now: Time) {
+        if self.shown {
+            *self = Self { since: now, ..Self::default() };
+        }
+    }
+
     /// A login has brought others. Whether they are news: so is that those of before were looked up and hold still.
     pub(crate) fn meet(&mut self, others: Self) -> bool {
         if others.since < self.since {

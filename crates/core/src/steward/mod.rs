@@ -374,6 +374,15 @@ impl Steward {
         self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
     }
 
+    /// That pool's servers log in with another secret: nothing is known of how that goes.
+    pub(crate) fn secret_changed(&mut self, now: Time, pool: &Arc<PoolName>) {
+        for worker in self.endpoints.forget_pool(pool) {
+            let (pool, setback) = (Arc::clone(pool), Setback::default());
+            self.letters.push((worker, Letter::Setback { pool, setback }));
+        }
+        self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
+    }
+
     fn tell_setback(&mut self, worker: WorkerId, pool: &Arc<PoolName>, setback: Setback) {
         self.endpoints.told(pool, worker);
         self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));

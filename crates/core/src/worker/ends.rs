@@ -73,6 +73,7 @@ impl Worker {
         }
         match &state {
             ClientState::Ready(_) => self.forget_listening(index, id),
+            ClientState::Login(login) if login.asks_others() => self.cx.out.ask_no_more(id),
             ClientState::CancelRequest(asked) => self.asker_leaves(id, asked.peer),
             ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
             _ => {}

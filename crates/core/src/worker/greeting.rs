@@ -3,7 +3,6 @@
 //! What a server tells at its login is told to each client. A parameter of a startup packet that PostgreSQL has not been asked
 //! about yet is tried on a server first, so that a wrong one ends the login, as it does without a pooler.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_wire::report::{Report, Severity};
@@ -25,7 +24,7 @@ use crate::parameters::encodings::reads_alike;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, is_told_unlike, same_name, untriable};
 use crate::peer::{Peer, TlsInfo};
-use crate::pool::{Credentials, Pool, Welcome};
+use crate::pool::{Credentials, Welcome};
 use crate::settings::AuthType;
 use crate::sparse::Sparse;
 use crate::statements::Unnamed;
@@ -146,17 +145,27 @@ impl Worker {
         }
     }
 
-    fn authenticated(&mut self, id: ClientId, shown: Option<Shown>) -> Result<(), Failure> {
+    /// Whether the settings of now would let it in by what it was let in by: a reload may have come since it was asked.
+    fn is_still_let_in(&mut self, id: ClientId) -> bool {
         let settings = Arc::clone(&self.cx.settings);
+        let Some((login, _)) = self.client_login(id).filter(|(login, _)| login.shows_what_is_asked()) else {
+            return false;
+        };
+        let Login { database, user, looked_up, forced, .. } = login.login;
+        let entry = settings.database(database).and_then(|entry| entry.forced_user.as_ref());
+        let is_forced = |(forced, looked_up): &(Arc<str>, LookedUp)| {
+            entry == Some(forced) && looked_up.is_current(database, forced, &settings)
+        };
+        looked_up.is_current(database, user, &settings) && forced.as_ref().is_none_or(is_forced)
+    }
+
+    fn authenticated(&mut self, id: ClientId, shown: Option<Shown>) -> Result<(), Failure> {
+        if !self.is_still_let_in(id) {
+            return Err(Failure::LookupFailed);
+        }
         let Some(login) = self.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
-        let looked_up = match &login.looked_up {
-            LookedUp::Found(_, question) if !question.is_current(&database, &user, &settings) => {
-                return Err(Failure::LookupFailed);
-            }
-            looked_up => looked_up.credentials(),
-        };
-        let replication = login.replication.is_some();
+        let (looked_up, replication) = (login.looked_up.credentials(), login.replication.is_some());
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
@@ -181,10 +190,8 @@ impl Worker {
         // Where a user is forced its servers are for whoever comes: what one of them has proved opens no door for the others.
         let credentials = match (&forced, shown) {
             (Some(_), _) if has_password => None,
-            (Some(forced), _) => match self.credentials_of_forced(id, index, forced)? {
-                ControlFlow::Continue(credentials) => credentials,
-                ControlFlow::Break(()) => return Ok(()),
-            },
+            (Some(forced), _) if self.looks_up_forced(id, index, forced) => return Ok(()),
+            (Some(_), _) => self.credentials_of_forced(id),
             (None, Some(Shown::Password(password))) => Some(Credentials {
                 secret: Some(Secret::Plain(password)),
                 shown: true,
@@ -217,40 +224,25 @@ impl Worker {
         self.seek_proof(id)
     }
 
-    /// The secret of a user who is in no file, nor is one in the entry that forces him. `Break`: PostgreSQL is asked for it first.
-    fn credentials_of_forced(
-        &mut self,
-        id: ClientId,
-        index: u32,
-        forced: &Arc<str>,
-    ) -> Result<ControlFlow<(), Option<Credentials>>, Failure> {
-        // Where servers are logged in without, they need none.
-        let Pool { welcome, credentials, refusal, .. } = &self.pools[index];
-        let needs_none = welcome.is_some() && credentials.secret.is_none() && refusal.is_none();
-        if let Some((mut login, _)) = self.client_login(id).filter(|_| !needs_none)
-            && let Some(then) = login.looks_up_forced(forced)
-        {
-            return match then {
-                // Where it cannot be, its servers may need none.
-                Then::LookUp(pool) if self.look_up(id, &pool).is_ok() => Ok(ControlFlow::Break(())),
-                _ => Ok(ControlFlow::Continue(None)),
-            };
+    /// Whether PostgreSQL is asked for the secret of the user whom the entry forces: it has refused him as he is known.
+    fn looks_up_forced(&mut self, id: ClientId, index: u32, forced: &Arc<str>) -> bool {
+        if self.pools[index].refuses().is_none() || self.has_lasting_server(index) {
+            return false;
         }
-        let settings = Arc::clone(&self.cx.settings);
-        let Some(login) = self.login(id) else { return Ok(ControlFlow::Continue(None)) };
-        match &login.forced {
-            Some((user, LookedUp::Found(_, question)))
-                if user != forced || !question.is_current(&login.database, forced, &settings) =>
-            {
-                Err(Failure::LookupFailed)
-            }
-            Some((_, looked_up)) => Ok(ControlFlow::Continue(looked_up.credentials())),
-            None => Ok(ControlFlow::Continue(None)),
+        let Some((mut login, _)) = self.client_login(id) else { return false };
+        match login.looks_up_forced(forced) {
+            Some(Then::LookUp(pool)) => self.look_up(id, &pool).is_ok(),
+            _ => false,
         }
     }
 
+    /// What this login has asked for so.
+    fn credentials_of_forced(&mut self, id: ClientId) -> Option<Credentials> {
+        self.login(id)?.forced.as_ref().and_then(|(_, looked_up)| looked_up.credentials())
+    }
+
     /// Asks PostgreSQL about a user, on a server of this pool.
-    fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
+    pub(super) fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
         if self.gates.is_disabled(&pool.database) {
             return Err(Failure::LookupDisabled { name: pool.database.to_string() });
         }

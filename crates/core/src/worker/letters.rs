@@ -85,6 +85,7 @@ impl Worker {
             Letter::LoginFailed { pool, endpoint, fails } => {
                 steward.login_failed(now, from, &pool, &endpoint, fails);
             }
+            Letter::SecretChanged { pool } => steward.secret_changed(now, &pool),
             Letter::LoginSucceeded { pool, endpoint } => steward.login_succeeded(now, from, &pool, &endpoint),
             Letter::NoneLasts { pool, servers } => steward.none_lasts(now, from, &pool, servers),
             Letter::Pinned { pool, pinned, standing } => steward.pinned(from, &pool, (pinned, standing)),

@@ -56,6 +56,37 @@ impl Worker {
         }
     }
 
+    /// PostgreSQL has refused the user whom its database's entry forces, as he is known: a login that waits asks for his secret.
+    pub(super) fn looks_up_instead(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let pool = &self.pools[client.pool];
+        let forced = pool.database.forced_user.clone().filter(|user| *user == pool.name.user);
+        let Some(forced) = forced.filter(|_| pool.database.forced_password.is_none()) else { return false };
+        let Some((mut login, _)) = self.client_login(id) else { return false };
+        if !matches!(login.login.phase, Phase::Proving) {
+            return false;
+        }
+        let Some(Then::LookUp(pool)) = login.looks_up_forced(&forced) else { return false };
+        self.waits_no_more(id);
+        self.look_up(id, &pool).is_ok()
+    }
+
+    /// It is in no queue, and no server is there for it.
+    fn waits_no_more(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let (link, index, place) = (client.bind(Link::None), client.pool, client.place);
+        client.pool = NO_POOL;
+        match link {
+            Link::Waiting { since } => {
+                self.pools[index].waiting.leave(id, since, place);
+                self.wants_no_more(index);
+            }
+            // It has not answered yet, or wrongly.
+            Link::Linked(server) => self.recover(server, false),
+            _ => {}
+        }
+    }
+
     /// What was asked about a user is not told. Whose own secret, or roles, it was about is not let in.
     pub(super) fn lookup_in_vain(&mut self, id: ClientId) {
         if !self.gives_up_lookup(id) {
@@ -71,17 +102,7 @@ impl Worker {
         let Some(user) = lookup.forced() else { return false };
         login.forced = Some((user, LookedUp::Nobody));
         login.phase = Phase::Admission;
-        let (link, index, place) = (client.bind(Link::None), client.pool, client.place);
-        client.pool = NO_POOL;
-        match link {
-            Link::Waiting { since } => {
-                self.pools[index].waiting.leave(id, since, place);
-                self.wants_no_more(index);
-            }
-            // It has not answered yet, or wrongly.
-            Link::Linked(server) => self.recover(server, false),
-            _ => {}
-        }
+        self.waits_no_more(id);
         self.login_input(id, |_| Then::Authenticated(None));
         true
     }

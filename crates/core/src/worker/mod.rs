@@ -234,10 +234,16 @@ impl Worker {
             credentials.secret = known.secret.clone().filter(|_| known.shown);
             credentials.shown = known.shown;
         }
+        let is_another = credentials.secret.is_some() && credentials.secret != known.secret;
         if !known.meet(credentials.clone()) {
             return;
         }
         let name = Arc::clone(name);
+        if is_another && self.pools[index].refuses().is_some() {
+            // What was refused may be taken now.
+            self.pools[index].login_succeeded();
+            self.cx.tell_steward(Letter::SecretChanged { pool: Arc::clone(&name) });
+        }
         for worker in self.cx.other_workers() {
             let (pool, credentials) = (Arc::clone(&name), Box::new(credentials.clone()));
             self.cx.post(worker, Letter::Credentials { pool, credentials });

@@ -16,7 +16,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) fn new_settings(&mut self, settings: Arc<Settings>) {
         let tls = Tls::of(&self.cx.settings);
-        self.cx.settings = settings;
+        let before = std::mem::replace(&mut self.cx.settings, settings);
         self.known.renew(&self.cx.settings);
         if Tls::of(&self.cx.settings) != tls && self.cx.config.id == WorkerId::STEWARD {
             self.cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
@@ -26,6 +26,11 @@ impl Worker {
         let mut removed = changed.clone();
         for index in self.pools.indexes() {
             let pool = &mut self.pools[index];
+            // What was shown would go on to count more than the file's, and nobody be asked for a newer one.
+            let user = &pool.name.user;
+            if !settings.hba.asks_others() || settings.secrets.get(user) != before.secrets.get(user) {
+                pool.credentials.forget_shown(self.cx.now);
+            }
             match settings.database(&pool.name.database) {
                 Some(database) => changed[index as usize] = !pool.renew(Arc::clone(database), &settings),
                 None => {

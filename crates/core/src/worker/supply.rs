@@ -266,7 +266,7 @@ impl Worker {
         let Some(failure) = pool.refuses() else { return };
         let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
         for client in clients {
-            if !self.gives_up_lookup(client) {
+            if !self.gives_up_lookup(client) && !self.looks_up_instead(client) {
                 self.fail_client(client, &failure);
             }
         }

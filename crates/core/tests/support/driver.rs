@@ -76,6 +76,8 @@ pub struct Driver {
     following: VecDeque<Following>,
     /// What others are asked about clients, and what was not answered yet.
     pub inquiries: VecDeque<(ClientId, Inquiry)>,
+    /// About whom nobody need be asked any more.
+    pub given_up: Vec<ClientId>,
     /// What is for the process that takes over, with the connections that go there.
     departed: Vec<(String, Option<End>)>,
     /// Rules of the contract that core broke.
@@ -143,6 +145,7 @@ impl Driver {
             askers: VecDeque::new(),
             following: VecDeque::new(),
             inquiries: VecDeque::new(),
+            given_up: Vec::new(),
             departed: Vec::new(),
             violations: Vec::new(),
         };
@@ -427,6 +430,10 @@ impl Driver {
                 self.following.push_back(Following::Derived { job, salted_password });
             }
             Output::Ask { client, inquiry } => self.inquiries.push_back((client, inquiry)),
+            Output::AskNoMore { client } => {
+                self.inquiries.retain(|(asked, _)| *asked != client);
+                self.given_up.push(client);
+            }
             Output::TellNames { asker } => {
                 let hosts = vec![
                     Host {

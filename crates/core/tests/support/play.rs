@@ -389,6 +389,10 @@ impl Play<'_> {
 
     /// Others than PostgreSQL are asked about a client.
     fn asks(&mut self, name: &str, words: &[Word]) -> Result<(), Stop> {
+        if matches!(words, [Word::Exact(no), Word::Exact(more)] if no == b"no" && more == b"more") {
+            let client = self.asked.remove(name).ok_or("nothing was asked about it")?;
+            return if self.driver.given_up.contains(&client) { Ok(()) } else { Err("that is not said".into()) };
+        }
         let conn = self.conn(name)?;
         let (client, inquiry) = self.driver.inquiries.pop_front().ok_or("nobody was asked anything")?;
         let (asked, expected) =

@@ -121,6 +121,7 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 "session_state" => settings.session_state = session_state(&value)?,
                 "auth_type" => settings.auth_type = auth_type(&value)?,
                 "authority" => outside::vouches_for_all(settings, &value),
+                "hba" => settings.hba = Arc::default(),
                 "auth_user" => settings.auth_user = Some(value.into()),
                 "auth_query" => settings.auth_query = value.into(),
                 "auth_dbname" => settings.auth_dbname = Some(value.into()),

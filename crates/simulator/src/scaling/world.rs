@@ -457,6 +457,7 @@ impl World {
                 Output::StartTls { .. }
                 | Output::Derive { .. }
                 | Output::Ask { .. }
+                | Output::AskNoMore { .. }
                 | Output::TellNames { .. }
                 | Output::Event(_) => {}
             }

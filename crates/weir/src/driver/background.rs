@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use weir_core::outside::Inquiry;
-use weir_core::{ClientId, ConnId};
+use weir_core::{ClientId, ConnId, WorkerId};
 
 use super::derive::{self, Derivation};
 use super::events::{DriverEvent, Speaker};
@@ -62,8 +62,12 @@ impl Background {
     }
 
     /// `Letter::Answered` follows.
-    pub fn ask(&self, answer_to: &Sender, client: ClientId, inquiry: Inquiry) {
-        self.outside.ask(answer_to, client, inquiry);
+    pub fn ask(&self, answer_to: &Sender, asker: (WorkerId, ClientId), inquiry: Inquiry) {
+        self.outside.ask(answer_to, asker, inquiry);
+    }
+
+    pub fn ask_no_more(&self, asker: (WorkerId, ClientId)) {
+        self.outside.ask_no_more(asker);
     }
 
     /// Who is to hear where names of hosts lead elsewhere.

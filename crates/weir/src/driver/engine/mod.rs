@@ -337,7 +337,10 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
                 self.around.background.derive(self.own_mailbox(), derivation);
             }
             Output::TellNames { asker } => self.around.background.tell_names(self.own_mailbox(), asker),
-            Output::Ask { client, inquiry } => self.around.background.ask(self.own_mailbox(), client, inquiry),
+            Output::Ask { client, inquiry } => {
+                self.around.background.ask(self.own_mailbox(), (self.around.id, client), inquiry);
+            }
+            Output::AskNoMore { client } => self.around.background.ask_no_more((self.around.id, client)),
             Output::Mail { to, mail, conn } => self.mail(to, mail, conn),
             Output::Event(event) => self.event(event),
         }

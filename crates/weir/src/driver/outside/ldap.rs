@@ -3,8 +3,12 @@
 //! By the system's OpenLDAP library, as there: what its ldap.conf(5) says, about certificates above all, counts here too.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use libloading::Library;
 use weir_core::outside::{Directory, Entry, Scope};
@@ -18,13 +22,14 @@ const SUCCESS: c_int = 0;
 const SIZE_LIMIT_EXCEEDED: c_int = 4;
 const OPT_DIAGNOSTIC_MESSAGE: c_int = 0x32;
 const OPT_TIMEOUT: c_int = 0x5002;
-const OPT_NETWORK_TIMEOUT: c_int = 0x5005;
 const OPT_PROTOCOL_VERSION: c_int = 0x11;
 const VERSION_3: c_int = 3;
 /// `LDAP_NO_ATTRS`
 const NO_ATTRIBUTES: &CStr = c"1.1";
-/// For a connection to stand, and for each answer.
-const PATIENCE_SECONDS: c_long = 10;
+/// `LDAP_PROTO_TCP`
+const TCP: c_int = 1;
+/// For a connection to stand, and then for all that is asked on it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 type Handle = *mut c_void;
 
@@ -64,7 +69,8 @@ type Search = unsafe extern "C" fn(
 ) -> c_int;
 
 struct Ldap {
-    initialize: unsafe extern "C" fn(*mut Handle, *const c_char) -> c_int,
+    initialize: unsafe extern "C" fn(c_int, c_int, *const c_char, *mut Handle) -> c_int,
+    install_tls: unsafe extern "C" fn(Handle) -> c_int,
     set_option: unsafe extern "C" fn(Handle, c_int, *const c_void) -> c_int,
     get_option: unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int,
     start_tls: unsafe extern "C" fn(Handle, *mut c_void, *mut c_void) -> c_int,
@@ -88,7 +94,8 @@ impl Ldap {
         // SAFETY: these are the types that ldap.h gives them.
         unsafe {
             Ok(Self {
-                initialize: library::function(&library, "ldap_initialize")?,
+                initialize: library::function(&library, "ldap_init_fd")?,
+                install_tls: library::function(&library, "ldap_install_tls")?,
                 set_option: library::function(&library, "ldap_set_option")?,
                 get_option: library::function(&library, "ldap_get_option")?,
                 start_tls: library::function(&library, "ldap_start_tls_s")?,
@@ -163,10 +170,51 @@ fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| "a zero is in it".to_owned())
 }
 
-/// A connection. It is made with the first question.
+/// To the first of the servers that takes one, and as what it is known.
+fn connect(servers: &[String]) -> Result<(TcpStream, &str), String> {
+    let mut wrong = "no server is known".to_owned();
+    for server in servers {
+        let addresses = server.to_socket_addrs().map_err(|error| error.to_string());
+        let connected = addresses.and_then(|addresses| {
+            let mut wrong = "it has no address".to_owned();
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, PATIENCE) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => wrong = error.to_string(),
+                }
+            }
+            Err(wrong)
+        });
+        match connected {
+            Ok(stream) => return Ok((stream, server)),
+            Err(error) => wrong = format!("could not connect to {server}: {error}"),
+        }
+    }
+    Err(wrong)
+}
+
+/// Ends a connection that is still there after a time: the library's own limits do not hold for TLS's handshake.
+struct Watch {
+    _ends: mpsc::Sender<()>,
+}
+
+impl Watch {
+    fn over(stream: TcpStream) -> Result<Self, String> {
+        let (ends, ended) = mpsc::channel();
+        let watch = move || {
+            if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        };
+        let started = thread::Builder::new().name("weir-ldap-watch".to_owned()).spawn(watch);
+        started.map(|_| Self { _ends: ends }).map_err(|error| format!("no thread: {error}"))
+    }
+}
+
 struct Connection {
     ldap: &'static Ldap,
     handle: Handle,
+    _watch: Watch,
 }
 
 impl Drop for Connection {
@@ -178,21 +226,27 @@ impl Drop for Connection {
 
 impl Connection {
     fn new(ldap: &'static Ldap, servers: &[String], directory: &Directory) -> Result<Self, String> {
+        let (stream, server) = connect(servers)?;
+        let watch = Watch::over(stream.try_clone().map_err(|error| error.to_string())?)?;
         let scheme = if directory.ldaps { "ldaps" } else { "ldap" };
-        let servers: Vec<_> = servers.iter().map(|server| format!("{scheme}://{server}")).collect();
-        let servers = text(&servers.join(" "))?;
+        let url = text(&format!("{scheme}://{server}"))?;
         let mut handle = ptr::null_mut();
-        // SAFETY: the library puts a handle there, or none.
-        ldap.did("begin", unsafe { (ldap.initialize)(&raw mut handle, servers.as_ptr()) })?;
-        let connection = Self { ldap, handle };
+        // SAFETY: the library puts a handle there, or none. The descriptor is the handle's from then on.
+        let begun = unsafe { (ldap.initialize)(stream.as_raw_fd(), TCP, url.as_ptr(), &raw mut handle) };
+        ldap.did("begin", begun)?;
+        let _ = stream.into_raw_fd();
+        let connection = Self { ldap, handle, _watch: watch };
         let version = VERSION_3;
-        let patience = Time { seconds: PATIENCE_SECONDS, microseconds: 0 };
+        let patience = Time { seconds: PATIENCE.as_secs() as c_long, microseconds: 0 };
         // SAFETY: each option is of the type that ldap.h gives it, and copied.
         unsafe {
             let set = |option, value: *const c_void| ldap.did("set options", (ldap.set_option)(handle, option, value));
             set(OPT_PROTOCOL_VERSION, (&raw const version).cast())?;
-            set(OPT_NETWORK_TIMEOUT, (&raw const patience).cast())?;
             set(OPT_TIMEOUT, (&raw const patience).cast())?;
+        }
+        if directory.ldaps {
+            // SAFETY: the handle is there, and its connection.
+            connection.did("begin TLS", unsafe { (ldap.install_tls)(handle) })?;
         }
         if directory.start_tls {
             // SAFETY: the handle is there, and no controls are.

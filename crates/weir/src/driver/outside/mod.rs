@@ -9,7 +9,7 @@ mod ldap;
 mod library;
 mod pam;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Uid, User};
-use weir_core::ClientId;
 use weir_core::outside::{Authority, Finding, Inquiry};
+use weir_core::{ClientId, WorkerId};
 
 use super::mailbox::{Letter, Sender};
 
@@ -37,6 +37,8 @@ const PAM_THREADS_MAX: usize = 1;
 const IDLE: Duration = Duration::from_secs(10);
 
 type Ask = fn(&Inquiry) -> Finding;
+/// A client, which has asked one thing at most.
+type Asker = (WorkerId, ClientId);
 
 /// Whom to ask.
 #[derive(Debug, Clone)]
@@ -61,7 +63,7 @@ impl Outside {
     }
 
     /// `Letter::Answered` follows.
-    pub fn ask(&self, answer_to: &Sender, client: ClientId, inquiry: Inquiry) {
+    pub fn ask(&self, answer_to: &Sender, asker: Asker, inquiry: Inquiry) {
         let crew = match &inquiry {
             Inquiry::UserOf { .. } => &self.users,
             Inquiry::HostOf { .. } => &self.hosts,
@@ -69,7 +71,14 @@ impl Outside {
             Inquiry::Password { authority: Authority::Pam { .. }, .. } => &self.pam,
             Inquiry::Password { authority: Authority::Directory(_), .. } => &self.directories,
         };
-        crew.take(Job { answer_to: answer_to.clone(), client, inquiry, since: Instant::now() });
+        crew.take(Job { answer_to: answer_to.clone(), asker, inquiry, since: Instant::now() });
+    }
+
+    /// It has gone: others are not to wait for what was to be asked about it.
+    pub fn ask_no_more(&self, asker: Asker) {
+        for crew in [&self.users, &self.hosts, &self.machines, &self.pam, &self.directories] {
+            crew.shared.lock().take_of(asker);
+        }
     }
 }
 
@@ -102,14 +111,15 @@ fn unknown(inquiry: &Inquiry, why: &str) -> Finding {
 
 struct Job {
     answer_to: Sender,
-    client: ClientId,
+    asker: Asker,
     inquiry: Inquiry,
     since: Instant,
 }
 
 impl Job {
     fn answer(self, finding: Finding) {
-        self.answer_to.send(Letter::Answered { client: self.client, finding });
+        let (_, client) = self.asker;
+        self.answer_to.send(Letter::Answered { client, finding });
     }
 
     fn give_up(self, why: &str) {
@@ -145,9 +155,31 @@ struct Shared {
 
 #[derive(Default)]
 struct Work {
-    waiting: VecDeque<Job>,
+    /// In the order of their numbers.
+    waiting: BTreeMap<u64, Job>,
+    number: u64,
+    /// The numbers of those that wait.
+    of: BTreeMap<Asker, u64>,
     threads: usize,
     idle: usize,
+}
+
+impl Work {
+    fn add(&mut self, job: Job) {
+        self.number += 1;
+        self.of.insert(job.asker, self.number);
+        self.waiting.insert(self.number, job);
+    }
+
+    fn take_first(&mut self) -> Option<Job> {
+        let (_, job) = self.waiting.pop_first()?;
+        self.of.remove(&job.asker);
+        Some(job)
+    }
+
+    fn take_of(&mut self, asker: Asker) -> Option<Job> {
+        self.waiting.remove(&self.of.remove(&asker)?)
+    }
 }
 
 impl std::fmt::Debug for Crew {
@@ -167,7 +199,7 @@ impl Crew {
             drop(work);
             return job.give_up("too many others are asked about");
         }
-        work.waiting.push_back(job);
+        work.add(job);
         if work.waiting.len() <= work.idle || work.threads >= self.threads_max {
             return self.shared.comes.notify_one();
         }
@@ -176,7 +208,12 @@ impl Crew {
         if let Err(error) = self.start_thread() {
             let mut work = self.shared.lock();
             work.threads -= 1;
-            let left = if work.threads == 0 { std::mem::take(&mut work.waiting) } else { VecDeque::new() };
+            let mut left = Vec::new();
+            while work.threads == 0
+                && let Some(job) = work.take_first()
+            {
+                left.push(job);
+            }
             drop(work);
             left.into_iter().for_each(|job| job.give_up(&format!("no thread: {error}")));
         }
@@ -208,7 +245,7 @@ impl Shared {
             work = self.comes.wait_timeout_while(work, IDLE, nothing).unwrap_or_else(PoisonError::into_inner).0;
             work.idle -= 1;
         }
-        let job = work.waiting.pop_front();
+        let job = work.take_first();
         work.threads -= usize::from(job.is_none());
         job
     }
@@ -228,7 +265,7 @@ mod tests {
 
     fn job(answer_to: &Sender, uid: u32) -> Job {
         let inquiry = Inquiry::UserOf { uid };
-        Job { answer_to: answer_to.clone(), client: client(uid), inquiry, since: Instant::now() }
+        Job { answer_to: answer_to.clone(), asker: (WorkerId(0), client(uid)), inquiry, since: Instant::now() }
     }
 
     fn answers(mailbox: &mut Receiver, count: usize) -> Vec<(ClientId, Finding)> {
@@ -283,6 +320,30 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_who_has_gone() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let crew = Crew::new("weir-test", 1, |_| {
+            ASKED.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(200));
+            Finding::Right
+        });
+        let outside = Outside { users: crew, ..Outside::new() };
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        let asker = |slot| (WorkerId(0), client(slot));
+        for slot in 0..100 {
+            outside.ask(&sender, asker(slot), Inquiry::UserOf { uid: slot });
+        }
+        (1..99).for_each(|slot| outside.ask_no_more(asker(slot)));
+        // Another worker's client of the same name is another one.
+        outside.ask_no_more((WorkerId(1), client(99)));
+        let answered = answers(&mut mailbox, 2);
+        assert_eq!(answered.last().unwrap().0, client(99));
+        assert!(ASKED.load(Ordering::SeqCst) <= 3, "one of them may have been begun");
+        let work = outside.users.shared.lock();
+        assert!(work.waiting.is_empty() && work.of.is_empty());
+    }
+
+    #[test]
     fn whoever_has_waited_too_long_is_not_asked_about() {
         let (sender, mut mailbox) = mailbox::mailbox().unwrap();
         let since = Instant::now().checked_sub(WAIT_MAX + Duration::from_secs(1)).unwrap();
@@ -295,7 +356,7 @@ mod tests {
         let outside = Outside::new();
         let (sender, mut mailbox) = mailbox::mailbox().unwrap();
         for (uid, name) in [(0, Some("root")), (4_123_456_789, None)] {
-            outside.ask(&sender, client(1), Inquiry::UserOf { uid });
+            outside.ask(&sender, (WorkerId(0), client(1)), Inquiry::UserOf { uid });
             assert_eq!(answers(&mut mailbox, 1)[0].1, Finding::Name(name.map(Into::into)));
         }
     }
