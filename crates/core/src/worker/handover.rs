@@ -144,10 +144,14 @@ impl Worker {
         let is_taken = self.sessions.find(passport.process_id).is_some();
         let process_id = if is_taken { self.sessions.number() } else { passport.process_id };
         client.moved = Moved { process_id, moves: 0 };
-        let credentials = passport.credentials();
+        // Shown to whom nobody is asked any more, it counts no longer.
+        let vouches = self.cx.settings.hba.asks_others();
+        let credentials = Some(passport.credentials()).filter(|credentials| vouches || !credentials.shown);
         client.enter(ClientState::Ready(Box::new(self.session_of(passport, process_id))));
         let Some(index) = self.settle_in(&name, client, id) else { return self.turn_away(id) };
-        self.pools[index].credentials.meet(credentials);
+        if let Some(credentials) = credentials {
+            self.pools[index].credentials.meet(credentials);
+        }
         self.arm_client(id);
         self.fill(index);
         if unread {

@@ -28,15 +28,24 @@ struct Said {
 /// Of `name=value` words.
 pub fn directory<'w>(words: impl Iterator<Item = &'w str>) -> Result<Directory, String> {
     let mut said = Said::default();
-    for word in words {
-        let (name, value) = word.split_once('=').ok_or_else(|| format!("\"{word}\" is not name=value"))?;
-        said.option(name, value)?;
+    for (number, word) in (1..).zip(words) {
+        // It is not repeated: a password may have a blank, and be cut there.
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("option {number} of LDAP is not name=value"))?;
+        if !said.option(name, value)? {
+            let name = if name.starts_with("ldap") {
+                format!("\"{name}\" (option {number})")
+            } else {
+                format!("option {number}")
+            };
+            return Err(format!("{name} is none of LDAP's"));
+        }
     }
     said.directory()
 }
 
 impl Said {
-    fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
+    /// Whether it is one.
+    fn option(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let own = || Some(value.to_owned());
         match name {
             "ldapurl" => self.url(value)?,
@@ -51,9 +60,9 @@ impl Said {
             "ldapbindpasswd" => self.bind_password = Some(Password(value.into())),
             "ldapsearchattribute" => self.attribute = own(),
             "ldapsearchfilter" => self.filter = own(),
-            _ => return Err(format!("\"{name}\" is no option of LDAP")),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// `ldap://host:port/base?attribute?scope?filter` (RFC 4516).
@@ -268,5 +277,14 @@ mod tests {
         ] {
             assert!(of(words).is_err(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_password_that_is_cut_is_not_repeated() {
+        for rest in ["two", "two=three", "=two"] {
+            let wrong = of(&["ldapserver=a", "ldapbindpasswd=one", rest]).unwrap_err();
+            assert!(wrong.starts_with("option 3 ") && !wrong.contains("two"), "{wrong}");
+        }
+        assert!(of(&["ldapbase=x"]).unwrap_err().contains("ldapbase"));
     }
 }

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_come_is_a_warning_and_a_default_is_silent() {
+    fn what_has_no_effect_is_a_warning_and_a_default_is_silent() {
         assert_eq!(
             warnings(&format!(
                 "{MINIMAL}resolv_conf = /x\nsbuf_loopcnt = 4\nsyslog = no\nserver_check_delay = 30.0\nclient_tls_ecdhcurve \
@@ -414,8 +414,8 @@ mod tests {
                 "weir.ini:6: warning: sbuf_loopcnt has no effect: every socket with something to read has its turn in each round",
                 "weir.ini:9: warning: client_tls_ecdhcurve: secp521r1 is not spoken, only prime256v1, secp384r1 and X25519 are: all of these are",
                 "weir.ini:10: warning: client_tls_protocols: tlsv1.0 is not spoken, only tlsv1.2 and tlsv1.3 are",
-                "weir.ini:11: warning: server_tls_protocols leaves no version that is spoken: tlsv1.2 and tlsv1.3 are",
                 "weir.ini:11: warning: server_tls_protocols: tlsv1.1 is not spoken, only tlsv1.2 and tlsv1.3 are",
+                "weir.ini:11: warning: server_tls_protocols leaves no version that is spoken: tlsv1.2 and tlsv1.3 are",
                 "weir.ini:13: warning: database \"e\": password has no effect without user",
             ]
         );

@@ -29,6 +29,7 @@ pub use pam::check as check_pam;
 const WAITING_MAX: usize = 16 * 1024;
 /// Whoever has waited this long has left, or is better told.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+const TOO_LATE: &str = "others are asked first, which takes too long";
 /// Of one kind at the same time.
 const THREADS_MAX: usize = 16;
 /// Modules of PAM need not be made for threads (Linux-PAM's Module Writers' Guide): they are asked one thing after the other.
@@ -129,7 +130,7 @@ impl Job {
 
     fn run(self, ask: Ask) {
         if self.since.elapsed() > WAIT_MAX {
-            return self.give_up("others are asked first, which takes too long");
+            return self.give_up(TOO_LATE);
         }
         match catch_unwind(AssertUnwindSafe(|| ask(&self.inquiry))) {
             Ok(finding) => self.answer(finding),
@@ -162,6 +163,8 @@ struct Work {
     of: BTreeMap<Asker, u64>,
     threads: usize,
     idle: usize,
+    /// Somebody sees to it that nobody waits too long.
+    is_watched: bool,
 }
 
 impl Work {
@@ -200,12 +203,26 @@ impl Crew {
             return job.give_up("too many others are asked about");
         }
         work.add(job);
-        if work.waiting.len() <= work.idle || work.threads >= self.threads_max {
+        if work.waiting.len() <= work.idle {
             return self.shared.comes.notify_one();
+        }
+        if work.threads >= self.threads_max {
+            let is_watched = std::mem::replace(&mut work.is_watched, true);
+            drop(work);
+            if !is_watched && self.start(Shared::watch).is_err() {
+                self.shared.lock().is_watched = false;
+            }
+            return;
         }
         work.threads += 1;
         drop(work);
-        if let Err(error) = self.start_thread() {
+        let ask = self.ask;
+        let run = move |shared: &Shared| {
+            while let Some(job) = shared.next() {
+                job.run(ask);
+            }
+        };
+        if let Err(error) = self.start(run) {
             let mut work = self.shared.lock();
             work.threads -= 1;
             let mut left = Vec::new();
@@ -219,14 +236,9 @@ impl Crew {
         }
     }
 
-    fn start_thread(&self) -> io::Result<()> {
-        let (shared, ask) = (Arc::clone(&self.shared), self.ask);
-        let body = move || {
-            while let Some(job) = shared.next() {
-                job.run(ask);
-            }
-        };
-        thread::Builder::new().name(self.name.to_owned()).spawn(body).map(drop)
+    fn start(&self, body: impl FnOnce(&Shared) + Send + 'static) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new().name(self.name.to_owned()).spawn(move || body(&shared)).map(drop)
     }
 }
 
@@ -234,6 +246,28 @@ impl Shared {
     /// Nobody panics with it.
     fn lock(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All threads may hang: whoever has waited too long is told so by none of them. As long as somebody waits.
+    fn watch(&self) {
+        self.watch_for(WAIT_MAX);
+    }
+
+    fn watch_for(&self, longest: Duration) {
+        loop {
+            let mut work = self.lock();
+            let Some(first) = work.waiting.values().next() else {
+                work.is_watched = false;
+                return;
+            };
+            let left = longest.saturating_sub(first.since.elapsed());
+            let late = if left.is_zero() { work.take_first() } else { None };
+            drop(work);
+            match late {
+                Some(job) => job.give_up(TOO_LATE),
+                None => thread::sleep(left),
+            }
+        }
     }
 
     /// The next one. `None`: there was nothing to do for long, and this thread is not counted any more.
@@ -317,6 +351,18 @@ mod tests {
         let answers = answers(&mut mailbox, 9);
         assert!(answers.iter().all(|(_, finding)| *finding == Finding::Name(None)), "one of them may have been begun");
         crew.shared.lock().waiting.clear();
+    }
+
+    #[test]
+    fn where_all_hang_whoever_waits_is_told_in_time() {
+        let shared = Shared::default();
+        let (sender, mut mailbox) = mailbox::mailbox().unwrap();
+        (0..3).for_each(|uid| shared.lock().add(job(&sender, uid)));
+        shared.lock().is_watched = true;
+        shared.watch_for(Duration::from_millis(50));
+        assert_eq!(answers(&mut mailbox, 3).len(), 3);
+        let work = shared.lock();
+        assert!(work.waiting.is_empty() && work.of.is_empty() && !work.is_watched);
     }
 
     #[test]
