@@ -305,7 +305,8 @@ impl Connection {
             1 if found == SUCCESS => {
                 // SAFETY: as above, and there is a first one.
                 let name = unsafe { (ldap.name_of)(self.handle, (ldap.first)(self.handle, answer.answer)) };
-                ldap.taken(name).ok_or_else(|| "the entry has no name".to_owned())
+                // One without a name would be nobody's: some servers let him in with any password.
+                ldap.taken(name).filter(|name| !name.is_empty()).ok_or_else(|| "the entry has no name".to_owned())
             }
             0 => Err(format!("nothing is found for \"{filter}\"")),
             _ => Err(format!("more than one entry is found for \"{filter}\"")),
