@@ -447,8 +447,8 @@ mod tests {
                      verify-ca or verify-full"],
             ),
             (
-                "server_tls_ca_file = empty.pem",
-                &["weir.ini:5: error: server_tls_ca_file \"empty.pem\" holds no certificate in PEM form"],
+                "server_tls_sslmode = verify-ca\nserver_tls_ca_file = empty.pem",
+                &["weir.ini:6: error: server_tls_ca_file \"empty.pem\" holds no certificate in PEM form"],
             ),
             (
                 "server_tls_key_file = empty.pem",
@@ -480,6 +480,14 @@ mod tests {
         let program = loaded(&format!("{MINIMAL}server_tls_sslmode = verify-full")).program;
         let system = std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists();
         assert!(!system || crate::start::tls(&program).is_ok());
+    }
+
+    #[test]
+    fn authorities_that_verify_nothing_may_be_missing() {
+        for (mode, file) in [("require", "nowhere.pem"), ("prefer", "empty.pem")] {
+            let said = warnings(&format!("{MINIMAL}server_tls_sslmode = {mode}\nserver_tls_ca_file = {file}"));
+            assert!(said.len() == 1 && said[0].contains("it is not used"), "{said:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,11 @@ pub fn check(values: &Values, source: &mut dyn Source, problems: &mut Problems) 
         if values.tls_mode(&format!("{side}_tls_sslmode")) == TlsMode::Disable {
             continue;
         }
-        certificates(&format!("{side}_tls_ca_file"), values, source, problems);
+        if side == "server" && values.tls_mode("server_tls_sslmode") < TlsMode::VerifyCa {
+            unused_authorities(values, source, problems);
+        } else {
+            certificates(&format!("{side}_tls_ca_file"), values, source, problems);
+        }
         certificates(&format!("{side}_tls_cert_file"), values, source, problems);
         key(&format!("{side}_tls_key_file"), values, source, problems);
         both_or_none(side, values, problems);
@@ -49,6 +53,17 @@ fn both_or_none(side: &str, values: &Values, problems: &mut Problems) {
         (Some(_), None) => problems.error(values.place(&cert), format!("{cert} needs {key}")),
         (None, Some(_)) => problems.error(values.place(&key), format!("{key} needs {cert}")),
         _ => {}
+    }
+}
+
+/// Nothing is verified with it, and PgBouncer does not look whether it is there.
+fn unused_authorities(values: &Values, source: &mut dyn Source, problems: &mut Problems) {
+    const NAME: &str = "server_tls_ca_file";
+    let mut found = Problems::default();
+    certificates(NAME, values, source, &mut found);
+    for problem in found.errors() {
+        let text = format!("{}: it is not used, since server_tls_sslmode verifies nothing", problem.text);
+        problems.warn(values.place(NAME), text);
     }
 }
 
