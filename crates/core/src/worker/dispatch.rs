@@ -70,6 +70,8 @@ impl Worker {
             }
             let posted = self.steward.as_ref().is_none_or(|steward| steward.letters.is_empty());
             assert!(posted, "what the steward has to say is posted");
+            let are_here = self.suspended.iter().all(|id| self.clients.get(*id).is_some());
+            assert!(are_here, "whoever is suspended has not gone");
         }
         consumed
     }

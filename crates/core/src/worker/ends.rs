@@ -79,6 +79,7 @@ impl Worker {
             _ => {}
         }
         self.derivations.give_up(id);
+        self.suspended.remove(&id);
         match link {
             Link::None => {}
             Link::Waiting { since } => self.pools[index].waiting.leave(id, since, place),
