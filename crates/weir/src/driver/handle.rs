@@ -452,17 +452,21 @@ impl Commander {
     }
 
     /// What the process before this one has written, with the client that comes along, if one does.
-    pub fn take_over(&self, text: &str, client: Option<Shipment>) -> Result<(), String> {
-        self.take(WorkerId::SUCCESSOR, text, client)
+    pub fn take_over(&self, letter: (WorkerId, Mail), client: Option<Shipment>) -> Result<(), String> {
+        self.take(WorkerId::SUCCESSOR, letter, client)
+    }
+
+    /// What another process has written: to whom, and what.
+    pub fn letter(&self, text: &str) -> Result<(WorkerId, Mail), String> {
+        Mail::read(text, self.mailboxes.len() as u16)
     }
 
     /// A client that was to go to another process, and could not be sent.
     pub fn take_back(&self, text: &str, client: Shipment) -> Result<(), String> {
-        self.take(WorkerId::STEWARD, text, Some(client))
+        self.take(WorkerId::STEWARD, self.letter(text)?, Some(client))
     }
 
-    fn take(&self, from: WorkerId, text: &str, client: Option<Shipment>) -> Result<(), String> {
-        let (to, mail) = Mail::read(text, self.mailboxes.len() as u16)?;
+    fn take(&self, from: WorkerId, (to, mail): (WorkerId, Mail), client: Option<Shipment>) -> Result<(), String> {
         if let Some(client) = &client {
             // The other one's driver may have had it otherwise.
             net::set_blocking(client.fd.as_fd()).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! The process that takes over.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -109,15 +110,18 @@ impl Predecessor {
             let mut count = 0;
             let outcome = channel.patience(None).and_then(|()| {
                 while let Some((message, descriptors)) = channel.receive()? {
-                    match take(&channel, message, descriptors, &commander) {
-                        Ok(is_client) => count += u64::from(is_client),
-                        Err(reason) => log.error(&format!("a client of process {pid} is lost: {reason}")),
+                    match take(&channel, message, descriptors, &commander)? {
+                        Taken::Client => count += 1,
+                        Taken::Word => {}
+                        Taken::Lost(reason) => log.error(&format!("a client of process {pid} is lost: {reason}")),
                     }
                 }
                 Ok(())
             });
             if let Err(error) = outcome {
-                log.error(&format!("process {pid} cannot be understood: {error}"));
+                log.error(&format!(
+                    "process {pid} cannot be understood, and keeps those who are not here yet: {error}"
+                ));
             }
             commander.predecessor_ended();
             log.info(&format!("process {pid} has nobody left: {count} of its clients came over"));
@@ -139,21 +143,29 @@ fn connect(unix_socket: &str) -> Option<(OwnedFd, PathBuf)> {
     }
 }
 
-/// Whether it was a client.
+/// What came over.
+enum Taken {
+    Client,
+    /// What is told without one.
+    Word,
+    Lost(String),
+}
+
+/// An error ends the way, which leaves the client and whoever comes behind it with the old process.
 fn take(
     channel: &Channel,
     message: Message,
     mut descriptors: Vec<OwnedFd>,
     commander: &Commander,
-) -> Result<bool, String> {
-    let Message::Mail(Mail { text, held, unsent, ended }) = message else {
-        return Err(unasked().to_string());
-    };
+) -> io::Result<Taken> {
+    let Message::Mail(Mail { text, held, unsent, ended }) = message else { return Err(unasked()) };
+    // Another release may write what this one cannot read.
+    let letter = commander.letter(&text).map_err(io::Error::other)?;
     let client = descriptors.pop().map(|fd| Shipment { side: Side::Client, fd, tls: None, held, ended, unsent });
-    let is_client = client.is_some();
-    if is_client {
+    let taken = if client.is_some() { Taken::Client } else { Taken::Word };
+    if client.is_some() {
         // Where this cannot be said the old process has it, and nobody else may.
-        channel.send(&Message::Taken, &[]).map_err(|error| format!("it is not to be had any more: {error}"))?;
+        channel.send(&Message::Taken, &[])?;
     }
-    commander.take_over(&text, client).map(|()| is_client)
+    Ok(commander.take_over(letter, client).map_or_else(Taken::Lost, |()| taken))
 }

@@ -417,3 +417,53 @@ fn a_cancel_request_of_before_follows_its_session() {
         assert!(told.windows(5).any(|code| code == b"57014"), "{}", String::from_utf8_lossy(&told));
     }
 }
+
+/// Another release may write what this one cannot read: the client stays with the process that wrote it.
+#[test]
+fn a_client_of_whom_nothing_can_be_read_stays_where_it_is() {
+    let (mut old, folder) = weir("");
+    let path = socket(&old, folder.path()).with_extension(format!("{}.takeover", old.port));
+    old.signal(nix::sys::signal::Signal::SIGQUIT);
+    wait_until("the old one ends", || old.has_ended());
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let new = old.start_successor();
+    let (heard, _) = listener.accept().unwrap();
+    heard.set_read_timeout(Some(super::bench::PATIENCE)).unwrap();
+    let hear = |mut heard: &UnixStream| {
+        let mut length = [0; 4];
+        heard.read_exact(&mut length)?;
+        let mut text = vec![0; u32::from_be_bytes(length) as usize];
+        heard.read_exact(&mut text).map(|()| String::from_utf8(text).unwrap())
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let say = |text: &str, client: Option<&UnixStream>| {
+        let message = [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat();
+        let descriptors: Vec<_> = client.map(std::os::fd::AsFd::as_fd).into_iter().collect();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&descriptors)));
+        }
+        let pieces = [std::io::IoSlice::new(&message)];
+        let sent = rustix::net::sendmsg(&heard, &pieces, &mut ancillary, rustix::net::SendFlags::empty()).unwrap();
+        assert_eq!(sent, message.len());
+    };
+    assert!(hear(&heard).unwrap().contains("Hello"));
+    let secret = serde_json::to_string(&[7_u8; 32]).unwrap();
+    let sockets =
+        r#"{"Sockets":{"version":"another","pid":1,"listeners":[],"cancels":"@none","process_secret":SECRET}}"#;
+    say(&sockets.replace("SECRET", &secret), None);
+    assert!(hear(&heard).unwrap().contains("Listens"));
+    say(r#""Left""#, None);
+    say(r#"{"Mail":{"text":"{\"Guest\":{}}","held":[],"unsent":[],"ended":false}}"#, Some(&theirs));
+    // No word that it has it; the way is closed, and the client is ours.
+    assert_eq!(hear(&heard).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    drop(theirs);
+    wait_until("it is said", || new.log().contains("keeps those who are not here yet"));
+    let mut end = [0];
+    ours.set_nonblocking(true).unwrap();
+    wait_until("it has let go of it", || matches!((&ours).read(&mut end), Ok(0)));
+    new.client().simple_query("select 1").unwrap();
+}
