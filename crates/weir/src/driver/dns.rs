@@ -12,6 +12,8 @@ use domain::rdata::{A, Aaaa, Cname, Soa};
 use resolv_conf::Config;
 
 const PORT: u16 = 53;
+/// How long the second of two answers may come behind the first: some servers never answer one of the kinds (RFC 4074, 4.1).
+const BEHIND: Duration = Duration::from_secs(1);
 /// What one answer over UDP may have without asking for more (RFC 1035, 4.2.1); longer ones are asked for over TCP.
 const UDP_BYTES_MAX: usize = 512;
 
@@ -57,7 +59,8 @@ impl NameServers {
             let questions = [Rtype::A, Rtype::AAAA].map(|rtype| (name.clone(), rtype));
             let answers = self.ask(&questions).map_err(Unfound::Unanswered)?;
             let mut found = Found { addresses: Vec::new(), ttl: None };
-            answers.iter().for_each(|answer| add_addresses(&mut found, answer));
+            let there = answers.iter().filter(|answer| answer.header().rcode() == Rcode::NOERROR);
+            there.for_each(|answer| add_addresses(&mut found, answer));
             if !found.addresses.is_empty() {
                 in_order(&mut found.addresses);
                 return Ok(found);
@@ -86,15 +89,16 @@ impl NameServers {
         names
     }
 
-    /// All are answered by the same server.
+    /// Of one server: it answers all, or one of them with records.
     fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>, String> {
+        let timeout = Duration::from_secs(self.config.timeout.max(1).into());
         let mut wrong = "no name server is known".to_owned();
         for _ in 0..self.config.attempts.max(1) {
             for server in &self.servers {
-                match ask_server(*server, questions, Duration::from_secs(self.config.timeout.max(1).into())) {
-                    Ok(answers) => match answers.iter().map(|answer| answer.header().rcode()).find(is_no_answer) {
-                        None => return Ok(answers),
-                        Some(rcode) => wrong = format!("the name server {server} says {rcode}"),
+                match ask_server(*server, questions, timeout) {
+                    Ok(answers) => match usable(answers, questions.len()) {
+                        Ok(answers) => return Ok(answers),
+                        Err(what) => wrong = format!("the name server {server} {what}"),
                     },
                     Err(error) => wrong = format!("the name server {server} does not answer: {error}"),
                 }
@@ -104,13 +108,22 @@ impl NameServers {
     }
 }
 
-fn name_of(text: &str) -> Option<Name<Vec<u8>>> {
-    Name::vec_from_str(text).ok()
+/// Those of one server that say something, if they are as many, or one has records. Else others may know better.
+fn usable(answers: Vec<Answer>, asked: usize) -> Result<Vec<Answer>, String> {
+    let rcode = |answer: &Answer| answer.header().rcode();
+    let (usable, refused): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|answer| matches!(rcode(answer), Rcode::NOERROR | Rcode::NXDOMAIN));
+    if usable.len() == asked || usable.iter().any(|answer| answer.header_counts().ancount() > 0) {
+        return Ok(usable);
+    }
+    Err(match refused.first() {
+        Some(answer) => format!("says {}", rcode(answer)),
+        None => "does not answer all that it is asked".to_owned(),
+    })
 }
 
-/// Others may know better.
-fn is_no_answer(rcode: &Rcode) -> bool {
-    !matches!(*rcode, Rcode::NOERROR | Rcode::NXDOMAIN)
+fn name_of(text: &str) -> Option<Name<Vec<u8>>> {
+    Name::vec_from_str(text).ok()
 }
 
 fn add_addresses(found: &mut Found, answer: &Answer) {
@@ -158,9 +171,9 @@ fn unspecified(of: IpAddr) -> IpAddr {
     }
 }
 
-/// From a port of its own, which a stranger would have to guess beside the number (RFC 5452).
+/// Some of them may not be answered. From a port of its own, which a stranger would have to guess beside the number (RFC 5452).
 fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> io::Result<Vec<Answer>> {
-    let until = Instant::now() + timeout;
+    let mut until = Instant::now() + timeout;
     let socket = UdpSocket::bind((unspecified(server.ip()), 0))?;
     socket.connect(server)?;
     let mut ids = [[0; 2]; 2];
@@ -174,19 +187,24 @@ fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> 
     }
     let mut answers: Vec<Option<Answer>> = vec![None; questions.len()];
     while !open.is_empty() {
-        socket.set_read_timeout(Some(left(until)?))?;
         let mut bytes = vec![0; UDP_BYTES_MAX];
-        let length = match socket.recv(&mut bytes) {
+        let received = left(until).and_then(|left| {
+            socket.set_read_timeout(Some(left))?;
+            socket.recv(&mut bytes)
+        });
+        let length = match received {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) if answers.iter().any(Option::is_some) => break,
             Err(error) => return Err(error),
         };
         bytes.truncate(length);
         let Ok(answer) = Message::from_octets(bytes) else { continue };
         let Some(which) = open.iter().position(|(at, id)| answers_to(&answer, &questions[*at], *id)) else { continue };
         let (at, id) = open.swap_remove(which);
-        answers[at] =
-            Some(if answer.header().tc() { ask_at_length(server, &questions[at], id, until)? } else { answer });
+        let is_cut = answer.header().tc();
+        answers[at] = Some(if is_cut { ask_at_length(server, &questions[at], id, until)? } else { answer });
+        until = until.min(Instant::now() + BEHIND);
     }
     Ok(answers.into_iter().flatten().collect())
 }

@@ -25,6 +25,10 @@ use super::options::DnsOptions;
 const NAMES_MAX: usize = 1024;
 /// Names looked up at the same time; further ones wait.
 const LOOKUPS_MAX: usize = 16;
+/// An address that no answer has had for so long has been left. Some name servers tell one of several at a time, in turns.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
+/// As often is asked meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a new answer is waited for before the one of last time is used.
 const OLD_AFTER: Duration = Duration::from_millis(500);
 
@@ -83,8 +87,10 @@ impl Drop for Desk {
 struct Known {
     until: Instant,
     found: Result<Vec<IpAddr>, String>,
-    /// Where it has led last, if it leads nowhere now.
-    last: Vec<IpAddr>,
+    /// Where it has led, and since when no answer has had that.
+    missing: BTreeMap<IpAddr, Instant>,
+    /// When it is asked for again for their sake.
+    again_at: Option<Instant>,
 }
 
 /// A name that is being looked up.
@@ -107,6 +113,8 @@ pub struct Resolver {
     serials: BTreeMap<Arc<str>, Option<u32>>,
     /// When they are asked for; `None`: they are not, or just now.
     serials_at: Option<Instant>,
+    left_after: Duration,
+    look_again: Duration,
     /// Lookups that are under way, and those that wait for one of them to end.
     under_way: usize,
     waiting: VecDeque<Arc<str>>,
@@ -117,7 +125,8 @@ impl Asks {
 }
 
 fn addresses(host: &str, dns: &DnsOptions) -> Answer {
-    let of_file = std::fs::read_to_string(HOSTS).map(|text| of_hosts(&text, host)).unwrap_or_default();
+    // Whatever its comments are written in.
+    let of_file = of_hosts(&String::from_utf8_lossy(&std::fs::read(HOSTS).unwrap_or_default()), host);
     if !of_file.is_empty() {
         return Ok(Found { addresses: of_file, ttl: None });
     }
@@ -206,6 +215,8 @@ impl Resolver {
             lookups: HashMap::new(),
             serials: BTreeMap::new(),
             serials_at,
+            left_after: LEFT_AFTER,
+            look_again: LOOK_AGAIN,
             under_way: 0,
             waiting: VecDeque::new(),
         }
@@ -214,7 +225,8 @@ impl Resolver {
     /// The body of the thread.
     pub fn answer(mut self, messages: &Receiver<Message>) {
         loop {
-            let message = match self.next_old().into_iter().chain(self.serials_at).min() {
+            let again = self.known.values().filter_map(|known| known.again_at).min();
+            let message = match self.next_old().into_iter().chain(self.serials_at).chain(again).min() {
                 Some(at) => messages.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -229,6 +241,7 @@ impl Resolver {
                 Err(RecvTimeoutError::Timeout) => {
                     self.use_old(Instant::now());
                     self.ask_for_serials();
+                    self.ask_again(Instant::now());
                 }
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -301,10 +314,14 @@ impl Resolver {
 
     fn found(&mut self, host: &Arc<str>, answer: Answer) {
         self.under_way -= 1;
-        let (before, last) = match self.known.remove(host) {
-            Some(Known { found: Ok(addresses), .. }) => (Some(addresses.clone()), addresses),
-            known => (None, known.map(|known| known.last).unwrap_or_default()),
+        let now = Instant::now();
+        let (before, mut missing) = match self.known.remove(host) {
+            Some(known) => (known.found.ok(), known.missing),
+            None => (None, BTreeMap::new()),
         };
+        for address in before.iter().flatten() {
+            missing.entry(*address).or_insert(now);
+        }
         let (found, ttl) = match (answer, before) {
             (Ok(Found { addresses, ttl }), _) => {
                 (Ok(addresses), ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl))
@@ -316,17 +333,43 @@ impl Resolver {
         if let Some(lookup) = self.lookups.remove(host) {
             lookup.questions.into_iter().for_each(|question| question.answer(&found));
         }
-        // Where an address is left, whoever is connected to it has to hear of that.
-        if let Ok(now) = &found {
-            let gone: Vec<_> = last.iter().filter(|address| !now.contains(address)).copied().collect();
-            let told = self.workers.iter().filter(|_| !gone.is_empty());
-            told.for_each(|worker| worker.send(Letter::HostMoved { host: Arc::clone(host), gone: gone.clone() }));
+        // Where it leads nowhere nobody could go elsewhere.
+        let mut again_at = None;
+        if let Ok(addresses) = &found {
+            missing.retain(|address, _| !addresses.contains(address));
+            self.tell_of_left(host, &mut missing, now);
+            again_at = (!missing.is_empty()).then(|| now + self.look_again);
         }
         if self.known.len() >= NAMES_MAX {
             self.known.clear();
         }
-        self.known.insert(Arc::clone(host), Known { until: Instant::now() + ttl, found, last });
+        self.known.insert(Arc::clone(host), Known { until: now + ttl, found, missing, again_at });
         self.begin_lookups();
+    }
+
+    /// Whoever is connected to an address that has been left has to hear of that.
+    fn tell_of_left(&self, host: &Arc<str>, missing: &mut BTreeMap<IpAddr, Instant>, now: Instant) {
+        let is_left = |since: Instant| now.duration_since(since) >= self.left_after;
+        let gone: Vec<_> = missing.iter().filter(|(_, since)| is_left(**since)).map(|(address, _)| *address).collect();
+        missing.retain(|_, since| !is_left(*since));
+        let told = self.workers.iter().filter(|_| !gone.is_empty());
+        told.for_each(|worker| worker.send(Letter::HostMoved { host: Arc::clone(host), gone: gone.clone() }));
+    }
+
+    /// For those that were missing in the last answer: one may be told of in turns.
+    fn ask_again(&mut self, now: Instant) {
+        let due = |known: &Known| known.again_at.is_some_and(|at| at <= now);
+        let hosts: Vec<_> =
+            self.known.iter().filter(|(_, known)| due(known)).map(|(host, _)| Arc::clone(host)).collect();
+        for host in hosts {
+            if let Some(known) = self.known.get_mut(&host) {
+                known.again_at = None;
+            }
+            // Whoever asks for it just now asks for them too.
+            if !self.lookups.contains_key(&host) {
+                self.ask_for(host, Vec::new());
+            }
+        }
     }
 
     fn has_old(&self, host: &str) -> bool {

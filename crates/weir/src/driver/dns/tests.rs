@@ -17,6 +17,8 @@ struct Zone {
     records: Vec<Record>,
     /// In place of an answer to these names.
     refuses: BTreeMap<&'static str, Rcode>,
+    /// Questions of this type are refused so, or not answered.
+    refuses_type: Option<(Rtype, Option<Rcode>)>,
     /// Answers over UDP are said to be cut off.
     is_long: bool,
     /// What nobody has asked for comes ahead of each answer.
@@ -25,13 +27,19 @@ struct Zone {
 }
 
 impl Zone {
-    fn answer(&self, bytes: &[u8], over_udp: bool) -> Vec<u8> {
+    fn answer(&self, bytes: &[u8], over_udp: bool) -> Option<Vec<u8>> {
         let query = Message::from_octets(bytes).unwrap();
         let question = query.sole_question().unwrap();
         let name = question.qname().to_string().to_ascii_lowercase();
         self.asked.lock().unwrap().push(format!("{name} {}", question.qtype()));
         let known = self.records.iter().any(|(own, ..)| *own == name);
-        let rcode = self.refuses.get(&*name).copied().unwrap_or(if known { Rcode::NOERROR } else { Rcode::NXDOMAIN });
+        let mut rcode =
+            self.refuses.get(&*name).copied().unwrap_or(if known { Rcode::NOERROR } else { Rcode::NXDOMAIN });
+        if let Some((rtype, refusal)) = self.refuses_type
+            && rtype == question.qtype()
+        {
+            rcode = refusal?;
+        }
         let mut answer = MessageBuilder::new_vec().start_answer(&query, rcode).unwrap();
         answer.header_mut().set_tc(self.is_long && over_udp);
         let mut owner = name;
@@ -63,7 +71,7 @@ impl Zone {
             }
             break;
         }
-        answer.finish()
+        Some(answer.finish())
     }
 
     /// Its port.
@@ -79,7 +87,7 @@ impl Zone {
         thread::spawn(move || {
             let mut bytes = [0; 512];
             while let Ok((length, from)) = udp.recv_from(&mut bytes) {
-                let answer = zone.answer(&bytes[..length], true);
+                let Some(answer) = zone.answer(&bytes[..length], true) else { continue };
                 if zone.is_forged {
                     let mut other = answer.clone();
                     other[0] ^= 1;
@@ -110,7 +118,7 @@ impl Zone {
                 socket.read_exact(&mut length).unwrap();
                 let mut bytes = vec![0; u16::from_be_bytes(length).into()];
                 socket.read_exact(&mut bytes).unwrap();
-                let answer = long.answer(&bytes, false);
+                let answer = long.answer(&bytes, false).unwrap();
                 // In pieces, as it may come.
                 let all = [&(answer.len() as u16).to_be_bytes()[..], &answer].concat();
                 let (first, rest) = all.split_at(1);
@@ -212,6 +220,27 @@ fn another_server_is_asked_where_one_does_not_know() {
     assert_eq!((servers.serial("example.org"), servers.serial("example.net")), (Some(7), None));
     servers.servers.clear();
     assert!(matches!(servers.addresses("db"), Err(Unfound::Unanswered(_))));
+}
+
+/// Some know addresses of one kind, and refuse to speak of the other.
+#[test]
+fn one_kind_of_address_is_enough() {
+    for (refused, refusal) in [
+        (Rtype::AAAA, Some(Rcode::SERVFAIL)),
+        (Rtype::AAAA, Some(Rcode::NOTIMP)),
+        (Rtype::AAAA, Some(Rcode::NXDOMAIN)),
+        (Rtype::AAAA, None),
+        (Rtype::A, Some(Rcode::REFUSED)),
+        (Rtype::A, None),
+    ] {
+        let records = [("db", "A", 5, "127.0.0.2"), ("db", "AAAA", 5, "::1")];
+        let zone = Zone { refuses_type: Some((refused, refusal)), ..zone(&records) };
+        let expected = if refused == Rtype::A { "::1" } else { "127.0.0.2" };
+        let began = Instant::now();
+        assert_eq!(zone.servers("options timeout:9").addresses("db").unwrap().addresses, ips(&[expected]), "{refused}");
+        assert!(began.elapsed() < Duration::from_secs(8), "the other answer is not waited for so long");
+        assert!(zone.servers("options timeout:1 attempts:1").addresses("none").is_err());
+    }
 }
 
 #[test]

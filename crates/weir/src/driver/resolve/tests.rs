@@ -31,7 +31,8 @@ impl Asker {
     fn with(dns: DnsOptions, asks: Asks) -> Self {
         let (messages, hear) = mpsc::channel();
         let (log, said) = events::queue();
-        let resolver = Resolver::new(dns, &messages, asks, log);
+        let mut resolver = Resolver::new(dns, &messages, asks, log);
+        (resolver.left_after, resolver.look_again) = (Duration::from_millis(300), Duration::from_millis(20));
         thread::spawn(move || resolver.answer(&hear));
         let (mailbox, answers) = mailbox::mailbox().unwrap();
         messages.send(Message::Workers(vec![mailbox.clone()])).unwrap();
@@ -168,11 +169,39 @@ fn new_options_hold_for_what_is_known_already() {
     );
 }
 
+/// What workers hear of left addresses until all of these have been asked for once, and for a while longer.
+fn moves(asker: &mut Asker, questions: u32) -> (Vec<Vec<IpAddr>>, Vec<usize>) {
+    let (mut moved, mut counts) = (Vec::new(), Vec::new());
+    for slot in 0..questions {
+        asker.ask(slot, "host");
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < end, "no answer");
+            match asker.answers.take() {
+                Some(Letter::HostMoved { gone, .. }) => moved.push(gone),
+                Some(Letter::Resolved { result, .. }) => break counts.push(result.map_or(0, |ips| ips.len())),
+                _ => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        match asker.answers.take() {
+            Some(Letter::HostMoved { gone, .. }) => moved.push(gone),
+            _ => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    (moved, counts)
+}
+
+fn at_once() -> DnsOptions {
+    DnsOptions { found_ttl: Duration::ZERO, failed_ttl: Duration::ZERO, ..DnsOptions::default() }
+}
+
 #[test]
 fn workers_hear_where_a_name_leads_elsewhere() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let dns = DnsOptions { found_ttl: Duration::ZERO, failed_ttl: Duration::ZERO, ..DnsOptions::default() };
-    let mut asker = Asker::new(dns, |_, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
+    let mut asker = Asker::new(at_once(), |_, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
         0 => at(&[[10, 0, 0, 1]]),
         // One that comes moves nobody; nor that they are told in another order.
         1 => at(&[[10, 0, 0, 1], [10, 0, 0, 2]]),
@@ -183,22 +212,21 @@ fn workers_hear_where_a_name_leads_elsewhere() {
         5 => Err(Unfound::Unanswered("it is down".to_owned())),
         _ => at(&[[10, 0, 0, 2]]),
     });
-    let (mut moved, mut counts) = (Vec::new(), Vec::new());
-    for slot in 0..8 {
-        asker.ask(slot, "host");
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            assert!(Instant::now() < end, "no answer");
-            match asker.answers.take() {
-                Some(Letter::HostMoved { gone, .. }) => moved.push((slot, gone)),
-                Some(Letter::Resolved { result, .. }) => break counts.push(result.map_or(0, |ips| ips.len())),
-                _ => thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-    assert_eq!(counts, [1, 2, 2, 2, 0, 0, 1, 1]);
-    // It is told behind the answer.
-    assert_eq!(moved, [(7, vec![IpAddr::from([10, 0, 0, 1])])]);
+    let (moved, counts) = moves(&mut asker, 7);
+    assert_eq!(counts, [1, 2, 2, 2, 0, 0, 1]);
+    assert_eq!(moved, [vec![IpAddr::from([10, 0, 0, 1])]], "once, though nobody asks any more");
+}
+
+#[test]
+fn addresses_that_are_told_in_turns_are_not_left() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let mut asker = Asker::new(at_once(), |_, _| {
+        let asked = ASKED.fetch_add(1, Ordering::Relaxed) as u8;
+        at(&[[10, 0, 0, asked % 3]])
+    });
+    assert_eq!(moves(&mut asker, 5).0, Vec::<Vec<IpAddr>>::new());
+    // It goes on being looked at, but without haste.
+    assert!(ASKED.load(Ordering::Relaxed) < 100, "{ASKED:?}");
 }
 
 #[test]
