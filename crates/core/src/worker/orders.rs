@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, WorkerId};
 use crate::inbox::{Cursor, Inbox};
 use crate::mail::Letter;
+use crate::pool::NO_POOL;
 use crate::pool::gates::Gate;
 use crate::server::Server;
 use crate::worker::Worker;
@@ -202,7 +203,9 @@ impl Worker {
     pub(super) fn host_moved(&mut self, host: &Arc<str>, gone: &[IpAddr]) {
         self.whither.learn(host, gone, self.cx.now);
         for id in self.servers.ids() {
-            if self.servers.get(id).is_some_and(|server| self.whither.is_left(server)) {
+            // What takes a cancel request somewhere is of no pool, and gone in a moment.
+            let is_left = |server: &Server| server.pool != NO_POOL && self.whither.is_left(server);
+            if self.servers.get(id).is_some_and(is_left) {
                 self.mark_server(id, false, "obsolete connection");
             }
         }

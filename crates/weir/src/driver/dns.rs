@@ -17,6 +17,16 @@ const BEHIND: Duration = Duration::from_secs(1);
 /// What one answer over UDP may have without asking for more (RFC 1035, 4.2.1); longer ones are asked for over TCP.
 const UDP_BYTES_MAX: usize = 512;
 
+/// As the system has them (`RES_MAXRETRANS` and `RES_MAXRETRY`, resolv.h of glibc).
+const TIMEOUT_MAX: u32 = 30;
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Nothing came of it.
+enum Vain {
+    Refused(String),
+    Silent(String),
+}
+
 type Question = (Name<Vec<u8>>, Rtype);
 type Answer = Message<Vec<u8>>;
 
@@ -55,9 +65,18 @@ impl NameServers {
     }
 
     pub fn addresses(&self, host: &str) -> Result<Found, Unfound> {
+        let mut unfound = Unfound::NoSuchName("no such name".to_owned());
         for name in self.candidates(host) {
             let questions = [Rtype::A, Rtype::AAAA].map(|rtype| (name.clone(), rtype));
-            let answers = self.ask(&questions).map_err(Unfound::Unanswered)?;
+            let answers = match self.ask(&questions) {
+                Ok(answers) => answers,
+                // That may hold for one of the domains that are tried alone.
+                Err(Vain::Refused(why)) => {
+                    unfound = Unfound::Unanswered(why);
+                    continue;
+                }
+                Err(Vain::Silent(why)) => return Err(Unfound::Unanswered(why)),
+            };
             let mut found = Found { addresses: Vec::new(), ttl: None };
             let there = answers.iter().filter(|answer| answer.header().rcode() == Rcode::NOERROR);
             there.for_each(|answer| add_addresses(&mut found, answer));
@@ -66,7 +85,7 @@ impl NameServers {
                 return Ok(found);
             }
         }
-        Err(Unfound::NoSuchName("no such name".to_owned()))
+        Err(unfound)
     }
 
     /// The serial number of a zone.
@@ -90,21 +109,23 @@ impl NameServers {
     }
 
     /// Of one server: it answers all, or one of them with records.
-    fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>, String> {
-        let timeout = Duration::from_secs(self.config.timeout.max(1).into());
-        let mut wrong = "no name server is known".to_owned();
-        for _ in 0..self.config.attempts.max(1) {
+    fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>, Vain> {
+        let timeout = Duration::from_secs(self.config.timeout.clamp(1, TIMEOUT_MAX).into());
+        let mut vain = Vain::Silent("no name server is known".to_owned());
+        for _ in 0..self.config.attempts.clamp(1, ATTEMPTS_MAX) {
             for server in &self.servers {
                 match ask_server(*server, questions, timeout) {
                     Ok(answers) => match usable(answers, questions.len()) {
                         Ok(answers) => return Ok(answers),
-                        Err(what) => wrong = format!("the name server {server} {what}"),
+                        Err(what) => vain = Vain::Refused(format!("the name server {server} {what}")),
                     },
-                    Err(error) => wrong = format!("the name server {server} does not answer: {error}"),
+                    // One that has refused has spoken.
+                    Err(_) if matches!(vain, Vain::Refused(_)) => {}
+                    Err(error) => vain = Vain::Silent(format!("the name server {server} does not answer: {error}")),
                 }
             }
         }
-        Err(wrong)
+        Err(vain)
     }
 }
 

@@ -24,7 +24,7 @@ use super::options::DnsOptions;
 /// Names remembered at most; a configuration with more forgets them all at once.
 const NAMES_MAX: usize = 1024;
 /// Names looked up at the same time; further ones wait.
-const LOOKUPS_MAX: usize = 16;
+const LOOKUPS_MAX: usize = 64;
 /// An address that no answer has had for so long has been left. Some name servers tell one of several at a time, in turns.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 /// As often is asked meanwhile.
@@ -41,6 +41,8 @@ type Answer = Result<Found, Unfound>;
 /// How names are asked for. Each blocks.
 #[derive(Clone, Copy)]
 pub struct Asks {
+    /// What can be told at once.
+    local: fn(&str) -> Vec<IpAddr>,
     addresses: fn(&str, &DnsOptions) -> Answer,
     serial: fn(&str, &DnsOptions) -> Option<u32>,
 }
@@ -56,8 +58,8 @@ pub struct Question {
 #[derive(Debug)]
 pub enum Message {
     Question(Arc<str>, Question),
-    /// A lookup has ended.
-    Found(Arc<str>, Answer),
+    /// A lookup of this round has ended.
+    Found(u64, Arc<str>, Answer),
     /// A zone's serial number was asked for, if somebody tells it.
     Serial(Arc<str>, Option<u32>),
     /// All of them were.
@@ -91,6 +93,8 @@ struct Known {
     missing: BTreeMap<IpAddr, Instant>,
     /// When it is asked for again for their sake.
     again_at: Option<Instant>,
+    /// Which of its addresses is the next one's first.
+    turn: usize,
 }
 
 /// A name that is being looked up.
@@ -102,6 +106,8 @@ struct Lookup {
 
 pub struct Resolver {
     dns: DnsOptions,
+    /// Of options: what was asked for under others is not what is asked for now.
+    round: u64,
     asks: Asks,
     log: Speaker,
     workers: Vec<Sender>,
@@ -121,15 +127,15 @@ pub struct Resolver {
 }
 
 impl Asks {
-    pub const OUTSIDE: Self = Self { addresses, serial };
+    pub const OUTSIDE: Self = Self { local, addresses, serial };
+}
+
+/// Whatever the file's comments are written in.
+fn local(host: &str) -> Vec<IpAddr> {
+    of_hosts(&String::from_utf8_lossy(&std::fs::read(HOSTS).unwrap_or_default()), host)
 }
 
 fn addresses(host: &str, dns: &DnsOptions) -> Answer {
-    // Whatever its comments are written in.
-    let of_file = of_hosts(&String::from_utf8_lossy(&std::fs::read(HOSTS).unwrap_or_default()), host);
-    if !of_file.is_empty() {
-        return Ok(Found { addresses: of_file, ttl: None });
-    }
     let answer = name_servers(dns).addresses(host);
     // Whoever names a file of his own wants those servers.
     if answer.is_ok() || dns.resolv_conf.is_some() {
@@ -194,6 +200,20 @@ fn zone_of(host: &str) -> Option<&str> {
     host.split_once('.').map(|(_, zone)| zone.trim_end_matches('.')).filter(|zone| !zone.is_empty())
 }
 
+impl Known {
+    /// Each connection begins with the next of the addresses: one that takes nothing is not in the way of all.
+    fn answer(&mut self, question: Question) {
+        if let Ok(addresses) = &self.found {
+            let mut addresses = addresses.clone();
+            let turn = self.turn % addresses.len().max(1);
+            addresses.rotate_left(turn);
+            self.turn = turn + 1;
+            return question.answer(&Ok(addresses));
+        }
+        question.answer(&self.found);
+    }
+}
+
 impl Question {
     fn answer(self, found: &Result<Vec<IpAddr>, String>) {
         let at_port = |ip: &IpAddr| SocketAddr::new(*ip, self.port);
@@ -207,6 +227,7 @@ impl Resolver {
         let serials_at = next_serials(&dns);
         Self {
             dns,
+            round: 0,
             asks,
             log,
             workers: Vec::new(),
@@ -232,7 +253,7 @@ impl Resolver {
             };
             match message {
                 Ok(Message::Question(host, question)) => self.question(host, question),
-                Ok(Message::Found(host, found)) => self.found(&host, found),
+                Ok(Message::Found(round, host, found)) => self.told(round, &host, found),
                 Ok(Message::Serial(zone, serial)) => self.serial_told(&zone, serial),
                 Ok(Message::SerialsTold) => self.serials_at = next_serials(&self.dns),
                 Ok(Message::Options(dns)) => self.options(dns),
@@ -255,6 +276,10 @@ impl Resolver {
             self.known.values_mut().for_each(|known| known.until = now);
             self.serials_at = next_serials(&dns);
             self.dns = dns;
+            self.round += 1;
+            // Those that are under way are asked for again.
+            self.waiting = self.lookups.keys().map(Arc::clone).collect();
+            self.begin_lookups();
         }
     }
 
@@ -278,8 +303,8 @@ impl Resolver {
 
     fn question(&mut self, host: Arc<str>, question: Question) {
         let now = Instant::now();
-        if let Some(known) = self.known.get(&host).filter(|known| known.until > now) {
-            return question.answer(&known.found);
+        if let Some(known) = self.known.get_mut(&host).filter(|known| known.until > now) {
+            return known.answer(question);
         }
         if let Some(lookup) = self.lookups.get_mut(&host) {
             lookup.questions.push(question);
@@ -290,6 +315,10 @@ impl Resolver {
 
     fn ask_for(&mut self, host: Arc<str>, questions: Vec<Question>) {
         self.lookups.insert(Arc::clone(&host), Lookup { old_at: Instant::now() + OLD_AFTER, questions });
+        let addresses = (self.asks.local)(&host);
+        if !addresses.is_empty() {
+            return self.found(&host, Ok(Found { addresses, ttl: None }));
+        }
         self.waiting.push_back(host);
         self.begin_lookups();
     }
@@ -299,25 +328,33 @@ impl Resolver {
             && let Some(host) = self.waiting.pop_front()
         {
             self.under_way += 1;
-            let (asks, dns, answers, name) = (self.asks, self.dns.clone(), self.answers.clone(), Arc::clone(&host));
+            let (asks, dns, round) = (self.asks, self.dns.clone(), self.round);
+            let (answers, name) = (self.answers.clone(), Arc::clone(&host));
             let body = move || {
                 let found = look_up(&name, asks, &dns);
                 // Nobody wants it any more when the program is ending.
-                let _ = answers.send(Message::Found(name, found));
+                let _ = answers.send(Message::Found(round, name, found));
             };
             if let Err(error) = thread::Builder::new().name("weir-lookup".to_owned()).spawn(body) {
                 let text = format!("cannot resolve host {host}: {error}");
-                let _ = self.answers.send(Message::Found(host, Err(Unfound::Unanswered(text))));
+                let _ = self.answers.send(Message::Found(round, host, Err(Unfound::Unanswered(text))));
             }
         }
     }
 
-    fn found(&mut self, host: &Arc<str>, answer: Answer) {
+    fn told(&mut self, round: u64, host: &Arc<str>, answer: Answer) {
         self.under_way -= 1;
+        if round == self.round {
+            self.found(host, answer);
+        }
+        self.begin_lookups();
+    }
+
+    fn found(&mut self, host: &Arc<str>, answer: Answer) {
         let now = Instant::now();
-        let (before, mut missing) = match self.known.remove(host) {
-            Some(known) => (known.found.ok(), known.missing),
-            None => (None, BTreeMap::new()),
+        let (before, mut missing, turn) = match self.known.remove(host) {
+            Some(known) => (known.found.ok(), known.missing, known.turn),
+            None => (None, BTreeMap::new(), 0),
         };
         for address in before.iter().flatten() {
             missing.entry(*address).or_insert(now);
@@ -330,9 +367,6 @@ impl Resolver {
             (Err(Unfound::Unanswered(_)), Some(before)) => (Ok(before), self.dns.failed_ttl),
             (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
         };
-        if let Some(lookup) = self.lookups.remove(host) {
-            lookup.questions.into_iter().for_each(|question| question.answer(&found));
-        }
         // Where it leads nowhere nobody could go elsewhere.
         let mut again_at = None;
         if let Ok(addresses) = &found {
@@ -343,8 +377,11 @@ impl Resolver {
         if self.known.len() >= NAMES_MAX {
             self.known.clear();
         }
-        self.known.insert(Arc::clone(host), Known { until: now + ttl, found, missing, again_at });
-        self.begin_lookups();
+        let mut known = Known { until: now + ttl, found, missing, again_at, turn };
+        if let Some(lookup) = self.lookups.remove(host) {
+            lookup.questions.into_iter().for_each(|question| known.answer(question));
+        }
+        self.known.insert(Arc::clone(host), known);
     }
 
     /// Whoever is connected to an address that has been left has to hear of that.
@@ -385,8 +422,8 @@ impl Resolver {
     /// A new answer takes its time: those who wait get the last one, where that was an address.
     fn use_old(&mut self, now: Instant) {
         for (host, lookup) in self.lookups.iter_mut().filter(|(_, lookup)| lookup.old_at <= now) {
-            if let Some(Known { found: found @ Ok(_), .. }) = self.known.get(host) {
-                lookup.questions.drain(..).for_each(|question| question.answer(found));
+            if let Some(known) = self.known.get_mut(host).filter(|known| known.found.is_ok()) {
+                lookup.questions.drain(..).for_each(|question| known.answer(question));
             }
         }
     }

@@ -201,6 +201,11 @@ fn short_names_are_looked_for_in_domains() {
     assert_eq!(asked(&servers, "db"), ("127.0.0.2".to_owned(), "db.zero.org db.one.org".to_owned()));
     assert_eq!(asked(&servers, "db.x"), ("127.0.0.4".to_owned(), "db.x".to_owned()));
     assert_eq!(asked(&servers, "db.one.org."), ("127.0.0.2".to_owned(), "db.one.org".to_owned()));
+    let failing =
+        Zone { refuses: [("db.zero.org", Rcode::SERVFAIL), ("gone.one.org", Rcode::REFUSED)].into(), ..zone.clone() };
+    let servers = failing.servers("search zero.org one.org");
+    assert_eq!(servers.addresses("db").unwrap().addresses, ips(&["127.0.0.2"]), "another domain has it");
+    assert!(matches!(servers.addresses("gone"), Err(Unfound::Unanswered(_))), "one of them may have it");
     let servers = zone.servers("search two.org\noptions ndots:2");
     assert_eq!(asked(&servers, "db.x"), ("127.0.0.3".to_owned(), "db.x.two.org".to_owned()));
 }

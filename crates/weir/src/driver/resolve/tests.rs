@@ -25,7 +25,7 @@ fn at(ips: &[[u8; 4]]) -> Answer {
 
 impl Asker {
     fn new(dns: DnsOptions, addresses: fn(&str, &DnsOptions) -> Answer) -> Self {
-        Self::with(dns, Asks { addresses, serial: |_, _| None })
+        Self::with(dns, Asks { local: |_| Vec::new(), addresses, serial: |_, _| None })
     }
 
     fn with(dns: DnsOptions, asks: Asks) -> Self {
@@ -236,6 +236,7 @@ fn a_zone_that_has_changed_has_its_hosts_asked_for_again() {
     let zone_check = Some(Duration::from_millis(20));
     let dns = DnsOptions { found_ttl: never, failed_ttl: never, zone_check, ..DnsOptions::default() };
     let asks = Asks {
+        local: |_| Vec::new(),
         addresses: |_, _| at(&[[10, 0, 0, SERIAL.load(Ordering::Relaxed) as u8]]),
         serial: |zone, _| (zone == "example.org").then(|| SERIAL.load(Ordering::Relaxed) as u32),
     };
@@ -272,4 +273,53 @@ fn the_file_of_hosts_is_read_as_the_system_reads_it() {
     assert_eq!(of_hosts(text, "db"), ips(&["10.0.0.1", "10.0.0.2", "::1"]));
     assert_eq!(of_hosts(text, "db.example.ORG."), ips(&["10.0.0.1"]));
     assert_eq!(of_hosts(text, "example.org"), ips(&[]));
+}
+
+#[test]
+fn each_connection_begins_with_the_next_address() {
+    let mut asker = Asker::new(DnsOptions::default(), |_, _| at(&[[10, 0, 0, 1], [10, 0, 0, 2]]));
+    let mut firsts = Vec::new();
+    for slot in 0..4 {
+        asker.ask(slot, "host");
+        let found = asker.next().1.unwrap();
+        assert_eq!(found.len(), 2);
+        firsts.push(found[0].ip().to_string());
+    }
+    assert_eq!(firsts, ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn what_can_be_told_at_once_waits_for_nobody() {
+    let asks = Asks {
+        local: |host| if host == "here" { vec![IpAddr::from([127, 0, 0, 1])] } else { Vec::new() },
+        addresses: |_, _| {
+            thread::sleep(Duration::from_secs(3));
+            none()
+        },
+        serial: |_, _| None,
+    };
+    let mut asker = Asker::with(DnsOptions::default(), asks);
+    (0..LOOKUPS_MAX as u32 + 5).for_each(|slot| asker.ask(slot, &format!("slow-{slot}")));
+    asker.ask(1000, "here");
+    assert_eq!(asker.next().0, 1000);
+}
+
+/// What another name server was asked counts no more, and is asked of the new one, whether the old one ever answers or not.
+#[test]
+fn a_lookup_under_other_options_is_begun_anew() {
+    let mut asker = Asker::new(DnsOptions::default(), |_, dns| {
+        if dns.found_ttl == Duration::from_secs(15) {
+            thread::sleep(Duration::from_millis(500));
+            return none();
+        }
+        at(&[[10, 0, 0, 7]])
+    });
+    asker.ask(0, "host");
+    thread::sleep(Duration::from_millis(50));
+    let others = DnsOptions { found_ttl: Duration::from_secs(16), ..DnsOptions::default() };
+    asker.desk.0.send(Message::Options(others)).unwrap();
+    assert_eq!(asker.next().1.unwrap()[0].ip(), IpAddr::from([10, 0, 0, 7]));
+    thread::sleep(Duration::from_millis(800));
+    asker.ask(1, "host");
+    assert!(asker.next().1.is_ok(), "the old answer does not count");
 }
