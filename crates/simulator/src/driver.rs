@@ -14,6 +14,7 @@ use weir_core::{
     WorkerId,
 };
 
+use crate::faults::moved;
 use crate::memory;
 use crate::network::{LinkId, Remote};
 use crate::world::{Event, World};
@@ -96,6 +97,7 @@ pub enum Todo {
     },
     Load(u16),
     Crowded(bool),
+    HostMoved(&'static str),
     Stop,
     ReloadDone(Option<ClientId>),
     Timeout,
@@ -216,6 +218,7 @@ impl World {
             Todo::Mail { from, mail, conn } => self.hand_mail(index, from, mail, conn),
             Todo::Load(busy_permille) => self.give(index, Input::Load { busy_permille }),
             Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
+            Todo::HostMoved(host) => self.give(index, moved(host)),
             Todo::ReloadDone(asker) => self.give(index, Input::ReloadDone { asker, result: Ok(None) }),
             Todo::Stop => self.give(index, Input::Stop),
             Todo::Timeout => self.give(index, Input::Timeout),

@@ -1,10 +1,11 @@
 //! What goes wrong, and when: drawn by the seed, done to the world, and counted.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weir_core::time::{Duration, Time};
-use weir_core::{ClientId, Command, Settings};
+use weir_core::{ClientId, Command, Input, Settings};
 
 use crate::draws::name_here;
 use crate::driver::Todo;
@@ -24,6 +25,11 @@ pub enum Fault {
     Resume,
     Reload,
     Shutdown(Command),
+}
+
+/// A name leads elsewhere than to where all servers are.
+pub fn moved(host: &str) -> Input<'static> {
+    Input::HostMoved { host: host.into(), gone: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] }
 }
 
 impl World {
@@ -71,8 +77,9 @@ impl World {
     }
 
     fn any_fault(&mut self) {
-        match self.rng.below(13) {
+        match self.rng.below(14) {
             12 => self.cut_one_side(),
+            13 => self.host_moves(),
             0 | 1 => self.cut(true),
             2 | 3 => self.cut(false),
             4 | 5 => self.stall(),
@@ -84,6 +91,17 @@ impl World {
                 self.command(Command::Reload);
             }
             _ => self.slow_reader(),
+        }
+    }
+
+    /// Each worker hears of it in its time.
+    fn host_moves(&mut self) {
+        self.counts.faults.add("host moves");
+        let host = *self.rng.pick(&["127.0.0.1", "localhost"]);
+        self.trace(|| format!("{host} leads elsewhere"));
+        for worker in 0..self.hosts.len() {
+            let pause = self.rng.spread(self.plan.mail_us);
+            self.later(pause, worker, Todo::HostMoved(host));
         }
     }
 

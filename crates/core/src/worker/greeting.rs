@@ -146,7 +146,7 @@ impl Worker {
     }
 
     /// Whether the settings of now would let it in by what it was let in by: a reload may have come since it was asked.
-    fn is_still_let_in(&mut self, id: ClientId) -> bool {
+    pub(super) fn is_still_let_in(&mut self, id: ClientId) -> bool {
         let settings = Arc::clone(&self.cx.settings);
         let Some((login, _)) = self.client_login(id).filter(|(login, _)| login.shows_what_is_asked()) else {
             return false;

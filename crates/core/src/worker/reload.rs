@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::client::Limits;
+use crate::client::{ClientState, Limits};
 use crate::failure::Failure;
 use crate::id::WorkerId;
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
+use crate::login::Phase;
 use crate::pool::Tls;
 use crate::pool::limits::PoolLimits;
 use crate::server::ServerState;
@@ -45,6 +46,13 @@ impl Worker {
                 self.fail_client(id, &Failure::DatabaseRemoved);
                 continue;
             }
+            let waits_to_be_greeted =
+                matches!(&client.state, ClientState::Login(login) if matches!(login.phase, Phase::Proving));
+            if waits_to_be_greeted && !self.is_still_let_in(id) {
+                self.fail_client(id, &Failure::LookupFailed);
+                continue;
+            }
+            let Some(client) = self.clients.get_mut(id) else { continue };
             if let Some(session) = client.session_mut() {
                 session.limits = Limits::of(&settings, &session.database, &session.user);
             }

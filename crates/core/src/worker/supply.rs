@@ -14,7 +14,7 @@ use crate::making::server_login::{ServerLogin, Then};
 use crate::making::{Making, Purpose};
 use crate::names::PoolName;
 use crate::peer::Peer;
-use crate::pool::endpoints::Setback;
+use crate::pool::endpoints::{Fails, Setback};
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Recall, Share, Wait, Welcome};
 use crate::server::{Server, ServerState};
@@ -443,7 +443,13 @@ impl Worker {
         pool.watched.server_logins_failed += 1;
         if !failure.of_one_client {
             server.alone = false;
-            let (pool, fails) = (Arc::clone(&pool.name), failure.fails());
+            let mut fails = failure.fails();
+            if failure.refused && pool.credentials.shown && self.cx.settings.secrets.contains_key(&pool.name.user) {
+                // What was shown may be of another day: the file's is tried.
+                pool.credentials.forget_shown(self.cx.now);
+                fails = Fails::Passing;
+            }
+            let pool = Arc::clone(&pool.name);
             self.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails });
         }
         self.pools.note_failed(pool_index);

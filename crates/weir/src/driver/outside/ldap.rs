@@ -20,6 +20,7 @@ const LIBRARIES: [&str; 3] = ["libldap.so.2", "libldap-2.5.so.0", "libldap_r-2.4
 
 const SUCCESS: c_int = 0;
 const SIZE_LIMIT_EXCEEDED: c_int = 4;
+const OPT_REFERRALS: c_int = 0x08;
 const OPT_DIAGNOSTIC_MESSAGE: c_int = 0x32;
 const OPT_TIMEOUT: c_int = 0x5002;
 const OPT_PROTOCOL_VERSION: c_int = 0x11;
@@ -243,6 +244,8 @@ impl Connection {
             let set = |option, value: *const c_void| ldap.did("set options", (ldap.set_option)(handle, option, value));
             set(OPT_PROTOCOL_VERSION, (&raw const version).cast())?;
             set(OPT_TIMEOUT, (&raw const patience).cast())?;
+            // `LDAP_OPT_OFF`: the library would go to servers that nobody watches, nor has named.
+            set(OPT_REFERRALS, ptr::null())?;
         }
         if directory.ldaps {
             // SAFETY: the handle is there, and its connection.
