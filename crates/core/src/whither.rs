@@ -25,9 +25,23 @@ impl Whither {
 
     /// Its host's name led there when it was made, and does not any more.
     pub(crate) fn is_left(&self, server: &Server) -> bool {
-        let (Some(Endpoint::Tcp { host, .. }), Some(Peer::Tcp { ip, .. })) = (&server.endpoint, &server.peer) else {
-            return false;
+        let is_it = |(host, address): (&Arc<str>, &IpAddr)| {
+            let mut left = self.left.iter().filter(|(_, _, at)| server.made_at <= *at);
+            left.any(|(left, gone, _)| left == host && gone == address)
         };
-        self.left.iter().any(|(left, address, at)| left == host && address == ip && server.made_at <= *at)
+        place(server).is_some_and(is_it)
+    }
+}
+
+/// Whether it is at one of these addresses of the host.
+pub(crate) fn is_at(server: &Server, host: &Arc<str>, addresses: &[IpAddr]) -> bool {
+    place(server).is_some_and(|(own, address)| own == host && addresses.contains(address))
+}
+
+/// By the name that it was connected by.
+fn place(server: &Server) -> Option<(&Arc<str>, &IpAddr)> {
+    match (&server.endpoint, &server.peer) {
+        (Some(Endpoint::Tcp { host, .. }), Some(Peer::Tcp { ip, .. })) => Some((host, ip)),
+        _ => None,
     }
 }

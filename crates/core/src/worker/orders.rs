@@ -11,6 +11,7 @@ use crate::mail::Letter;
 use crate::pool::NO_POOL;
 use crate::pool::gates::Gate;
 use crate::server::Server;
+use crate::whither::is_at;
 use crate::worker::Worker;
 
 use crate::console::inspection::Inspection;
@@ -204,7 +205,7 @@ impl Worker {
         self.whither.learn(host, gone, self.cx.now);
         for id in self.servers.ids() {
             // What takes a cancel request somewhere is of no pool, and gone in a moment.
-            let is_left = |server: &Server| server.pool != NO_POOL && self.whither.is_left(server);
+            let is_left = |server: &Server| server.pool != NO_POOL && is_at(server, host, gone);
             if self.servers.get(id).is_some_and(is_left) {
                 self.mark_server(id, false, "obsolete connection");
             }
