@@ -62,6 +62,15 @@ impl NameServer {
         *self.zone.lock().unwrap() = Some((IpAddr::from([127, 0, 0, last]), serial));
     }
 
+    /// A resolv.conf that names it, in a folder.
+    fn file(&self, more: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::Builder::new().prefix("weir-test-dns").tempdir().unwrap();
+        super::bench::open_to_all(folder.path());
+        let file = folder.path().join("resolv.conf");
+        write_for_all(&file, &format!("nameserver {}\n{more}", self.address));
+        (folder, file)
+    }
+
     fn is_down(&self) {
         *self.zone.lock().unwrap() = None;
     }
@@ -89,10 +98,7 @@ fn connected(weir: &Weir) -> Vec<String> {
 fn servers_follow_a_name_that_leads_elsewhere() {
     let Some(names) = NameServer::start() else { return };
     let cluster = cluster();
-    let folder = tempfile::Builder::new().prefix("weir-test-dns").tempdir().unwrap();
-    super::bench::open_to_all(folder.path());
-    let file = folder.path().join("resolv.conf");
-    write_for_all(&file, &format!("nameserver {}\nsearch weir.test\noptions timeout:1 attempts:1\n", names.address));
+    let (_folder, file) = names.file("search weir.test\noptions timeout:1 attempts:1\n");
     for driver in DRIVERS {
         names.says(1, 7);
         let lines = format!("driver = {driver}\nworkers = 2\nresolv_conf = {}", file.display());
@@ -127,10 +133,7 @@ fn servers_follow_a_name_that_leads_elsewhere() {
 fn a_zone_s_serial_number_tells_that_names_lead_elsewhere() {
     let Some(names) = NameServer::start() else { return };
     let cluster = cluster();
-    let folder = tempfile::Builder::new().prefix("weir-test-dns").tempdir().unwrap();
-    super::bench::open_to_all(folder.path());
-    let file = folder.path().join("resolv.conf");
-    write_for_all(&file, &format!("nameserver {}\n", names.address));
+    let (_folder, file) = names.file("");
     names.says(1, 7);
     let lines = format!("resolv_conf = {}\ndns_max_ttl = 3600\ndns_zone_check_period = 0.1", file.display());
     let databases = format!("* = host=db.weir.test port={}", cluster.port());

@@ -118,12 +118,7 @@ impl Ldap {
 
     fn words(&self, code: c_int) -> String {
         // SAFETY: any code has words, which the library keeps.
-        let words = unsafe { (self.error)(code) };
-        if words.is_null() {
-            return format!("error {code}");
-        }
-        // SAFETY: they end with a zero.
-        unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+        unsafe { library::words((self.error)(code), code) }
     }
 
     fn did(&self, what: &str, code: c_int) -> Result<(), String> {

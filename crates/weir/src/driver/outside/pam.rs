@@ -2,7 +2,7 @@
 //!
 //! By the system's own library (Linux-PAM's `_pam_types.h`), which a program has to use: its modules are of the machine.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::net::IpAddr;
 use std::path::Path;
 use std::ptr;
@@ -77,12 +77,7 @@ impl Pam {
 
     fn words(&self, handle: Handle, code: c_int) -> String {
         // SAFETY: any code has words, which the library keeps; it does not look at the handle.
-        let words = unsafe { (self.error)(handle, code) };
-        if words.is_null() {
-            return format!("error {code}");
-        }
-        // SAFETY: they end with a zero.
-        unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+        unsafe { library::words((self.error)(handle, code), code) }
     }
 }
 
