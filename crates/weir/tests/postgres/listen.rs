@@ -527,11 +527,12 @@ pub mod on {
         let (weir, mut direct) = database(server, "lost_listeners");
         let mut listeners: Vec<_> = (0..5).map(|_| client(weir.port, "dbname=lost_listeners")).collect();
         listeners.iter_mut().for_each(|listener| listener.batch_execute("listen held").unwrap());
+        // Until then each has a server of its own to lose.
+        wait_until_handed_over(&weir);
         let mut other = client(weir.port, "dbname=lost_listeners");
         other.batch_execute("begin").unwrap();
-        let listening = "select pg_terminate_backend(pid) from pg_stat_activity \
-         where datname = 'lost_listeners' and query like 'LISTEN%' and state = 'idle'";
-        said(&mut direct, listening);
+        let idle = "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'lost_listeners' and state = 'idle'";
+        said(&mut direct, idle);
         for listener in &mut listeners {
             let mut notifications = listener.notifications();
             let until = Instant::now() + PATIENCE;
