@@ -113,7 +113,7 @@ impl Outbox {
     }
 
     pub(crate) fn ask(&mut self, client: ClientId, inquiry: Inquiry) {
-        self.queue.push_back(Output::Ask { client, inquiry });
+        self.queue.push_back(Output::Ask { client, inquiry: Box::new(inquiry) });
     }
 
     pub(crate) fn ask_no_more(&mut self, client: ClientId) {

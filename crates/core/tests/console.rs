@@ -98,7 +98,11 @@ impl Alone {
                     self.received.extend_from_slice(self.worker.made(span));
                     told += (end - start) as usize;
                 }
-                Output::Ask { client, inquiry: Inquiry::UserOf { uid } } => self.to_name.push((client, uid)),
+                Output::Ask { client, inquiry } => {
+                    if let Inquiry::UserOf { uid } = *inquiry {
+                        self.to_name.push((client, uid));
+                    }
+                }
                 _ => {}
             }
         }

@@ -451,7 +451,7 @@ fn a_key_and_its_certificate_are_set_one_after_the_other() {
     // What it is about stays out of what is not.
     assert!(!says("set query_timeout = 8").contains("TLS"), "TLS has failed");
     assert!(says("set query_timeout = 'soon'").contains("SET failed: invalid value"), "a wrong value was taken");
-    for wrong in ["client_tls_sslmode = 'no'", "client_tls_foo = 1", "server_tls_ca_file = '/nowhere'"] {
+    for wrong in ["client_tls_sslmode = 'no'", "client_tls_foo = 1", "server_tls_cert_file = '/nowhere'"] {
         let said = says(&format!("set {wrong}"));
         assert!(said.contains("SET failed") && !said.contains("WARNING"), "{said}");
     }

@@ -77,7 +77,7 @@ pub enum Input<'a> {
     /// The answer to `Ask`. The client may be gone.
     Answered { client: ClientId, finding: Finding },
     /// The answer to `TellNames`. The client may be gone.
-    NamesTold { asker: ClientId, names: Names },
+    NamesTold { asker: ClientId, names: Box<Names> },
     /// A host's name leads to these addresses no more. Handed to every worker.
     HostMoved { host: Arc<str>, gone: Vec<IpAddr> },
     /// New settings, after a reload. Handed to every worker.
@@ -143,7 +143,7 @@ pub enum Output {
     /// Compute a SCRAM salted password (PBKDF2) off the workers.
     Derive { job: u32, password: Arc<str>, salt: Vec<u8>, iterations: u32 },
     /// Ask others than PostgreSQL about a client, off the workers.
-    Ask { client: ClientId, inquiry: Inquiry },
+    Ask { client: ClientId, inquiry: Box<Inquiry> },
     /// The client has gone: what was asked about it, and is not yet, need not be.
     AskNoMore { client: ClientId },
     /// Tell what names are remembered as, for SHOW DNS_HOSTS and DNS_ZONES.

@@ -198,7 +198,7 @@ impl Worker {
                 self.crowded = full;
                 self.cx.tell_steward(Letter::Crowded { full });
             }
-            Input::NamesTold { asker, names } => self.console_input(asker, |talk| talk.names_told(names)),
+            Input::NamesTold { asker, names } => self.console_input(asker, |talk| talk.names_told(*names)),
             Input::HostMoved { host, gone } => self.host_moved(&host, &gone),
             Input::ReloadDone { asker, result } => self.reload_done(asker, &result),
             Input::Stop => self.stop(),

@@ -334,7 +334,7 @@ impl Driver {
                 Input::Closed { conn }
             }
             Following::Derived { job, salted_password } => Input::Derived { job, salted_password },
-            Following::NamesTold { asker, names } => Input::NamesTold { asker, names },
+            Following::NamesTold { asker, names } => Input::NamesTold { asker, names: Box::new(names) },
             Following::Mail { mail, conn } => Input::Mail { from: WorkerId(0), mail, conn },
             Following::Congested(conn) if self.end(conn).state == State::Ended => return,
             Following::Congested(conn) => Input::Congested { conn },
@@ -429,7 +429,7 @@ impl Driver {
                 let salted_password = pbkdf2(password.as_bytes(), &salt, iterations);
                 self.following.push_back(Following::Derived { job, salted_password });
             }
-            Output::Ask { client, inquiry } => self.inquiries.push_back((client, inquiry)),
+            Output::Ask { client, inquiry } => self.inquiries.push_back((client, *inquiry)),
             Output::AskNoMore { client } => {
                 self.inquiries.retain(|(asked, _)| *asked != client);
                 self.given_up.push(client);

@@ -225,7 +225,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             Letter::Resolved { conn, result } => self.resolved(conn, result),
             Letter::Derived { job, salted_password } => self.input(Input::Derived { job, salted_password }),
             Letter::Answered { client, finding } => self.input(Input::Answered { client, finding }),
-            Letter::NamesTold { asker, names } => self.input(Input::NamesTold { asker, names }),
+            Letter::NamesTold { asker, names } => self.input(Input::NamesTold { asker, names: Box::new(names) }),
             Letter::HostMoved { host, gone } => self.input(Input::HostMoved { host, gone }),
             Letter::ReloadDone { asker, result } => self.input(Input::ReloadDone { asker, result }),
             Letter::Knock(heard, number) => heard.store(number, Ordering::Relaxed),
@@ -338,7 +338,7 @@ impl<M: Machine, S: Sockets> Engine<M, S> {
             }
             Output::TellNames { asker } => self.around.background.tell_names(self.own_mailbox(), asker),
             Output::Ask { client, inquiry } => {
-                self.around.background.ask(self.own_mailbox(), (self.around.id, client), inquiry);
+                self.around.background.ask(self.own_mailbox(), (self.around.id, client), *inquiry);
             }
             Output::AskNoMore { client } => self.around.background.ask_no_more((self.around.id, client)),
             Output::Mail { to, mail, conn } => self.mail(to, mail, conn),
