@@ -2,7 +2,7 @@
 
 use crate::client::{ClientState, Link};
 use crate::console::report::Question;
-use crate::contract::event::Event;
+use crate::contract::event::{Command, Event};
 use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
 use crate::inbox::Body;
@@ -50,6 +50,20 @@ impl Worker {
             let age = self.cx.now.since(client.connected_at).as_secs();
             let text = format!("{} closing because: {reason} (age={age}s)", client.label());
             self.cx.log_info(text);
+        }
+    }
+
+    /// Tells the steward when there is nothing left to wait for.
+    pub(super) fn look_quiet(&mut self) {
+        let Some(command) = self.shutdown.untold() else { return };
+        let quiet = match command {
+            Command::ShutdownWaitForClients | Command::HandOver => self.pools.iter().all(|pool| pool.clients == 0),
+            Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
+            _ => return,
+        };
+        if quiet {
+            self.shutdown.tells();
+            self.cx.tell_steward(Letter::Quiet);
         }
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
 use crate::id::{ClientId, Moved, WorkerId};
-use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::parameters::startup::Startup;
 use crate::passport::Passport;
@@ -59,28 +58,6 @@ impl Worker {
             );
             self.post_stewards_letters();
         }
-    }
-
-    /// As many as may be on their way at once.
-    pub(super) fn send_over(&mut self) {
-        while self.departures.room() > 0
-            && let Some(id) = self.departures.next_to_go_over()
-        {
-            if self.may_go_over(id) {
-                self.departures.add(id, WorkerId::SUCCESSOR);
-            }
-        }
-    }
-
-    fn may_go_over(&self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return false };
-        client.session().is_some()
-            && matches!(client.link, Link::None | Link::Waiting { .. })
-            && client.inbox.body == Body::None
-            && !client.congested
-            && !client.ended
-            && !client.overdue
-            && self.departures.are_open(self.cx.now)
     }
 
     /// What is left is a name, until its connection has left.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
 use crate::id::{ClientId, Moved, WorkerId};
+use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
@@ -66,6 +67,28 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// As many as may be on their way at once.
+    pub(super) fn send_over(&mut self) {
+        while self.departures.room() > 0
+            && let Some(id) = self.departures.next_to_go_over()
+        {
+            if self.may_go_over(id) {
+                self.departures.add(id, WorkerId::SUCCESSOR);
+            }
+        }
+    }
+
+    pub(super) fn may_go_over(&self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        client.session().is_some()
+            && matches!(client.link, Link::None | Link::Waiting { .. })
+            && client.inbox.body == Body::None
+            && !client.congested
+            && !client.ended
+            && !client.overdue
+            && self.departures.are_open(self.cx.now)
     }
 
     /// Whoever waits for a server of a pool that lives elsewhere goes there.

@@ -136,20 +136,6 @@ impl Worker {
         }
     }
 
-    /// Tells the steward when there is nothing left to wait for.
-    pub(super) fn look_quiet(&mut self) {
-        let Some(command) = self.shutdown.untold() else { return };
-        let quiet = match command {
-            Command::ShutdownWaitForClients | Command::HandOver => self.pools.iter().all(|pool| pool.clients == 0),
-            Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
-            _ => return,
-        };
-        if quiet {
-            self.shutdown.tells();
-            self.cx.tell_steward(Letter::Quiet);
-        }
-    }
-
     pub(super) fn count_quiet(&mut self) {
         self.shutdown.one_is_quiet();
         self.look_whether_all_left();
