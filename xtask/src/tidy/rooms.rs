@@ -7,9 +7,12 @@ use syn::visit::{self, Visit};
 use super::{File, Finding};
 
 const ROOMS: &str = "crates/core/src/worker/";
+/// What rooms are methods of, and the fields by which an upper one has a lower one.
+const LAYERS: [&str; 3] = ["Process", "Service", "Traffic"];
+const FIELDS: [&str; 2] = ["service", "traffic"];
 const DOCUMENT: &str = "ARCHITECTURE.md";
 /// Its rows with rooms, the upper one first.
-const ROWS: [&str; 2] = ["| inputs |", "| rooms of the worker |"];
+const ROWS: [&str; 3] = ["| process |", "| service |", "| traffic |"];
 
 pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else { return };
@@ -48,24 +51,25 @@ fn order(document: &str) -> Vec<String> {
     files.map(str::to_owned).collect()
 }
 
-/// One file with methods of the worker; its tables, in `mod.rs`, are below all.
+/// One file with methods of a layer of the worker; `traffic.rs` is below all.
 struct Room {
     path: String,
     name: String,
     methods: BTreeSet<String>,
-    /// Of `self`, and where.
+    /// Of `self` or a layer that it has, and where.
     calls: Vec<(String, usize)>,
 }
 
 impl Room {
     fn read(file: &File) -> Option<Self> {
-        let name = file.path.strip_prefix(ROOMS)?.strip_suffix(".rs").filter(|name| *name != "mod")?;
+        let name =
+            file.path.strip_prefix(ROOMS)?.strip_suffix(".rs").filter(|name| !["mod", "traffic"].contains(name))?;
         let parsed = syn::parse_file(&file.text).ok()?;
         let (methods, calls) = (BTreeSet::new(), Vec::new());
         let mut room = Self { path: file.path.clone(), name: name.to_owned(), methods, calls };
         for item in &parsed.items {
             if let syn::Item::Impl(block) = item
-                && matches!(&*block.self_ty, syn::Type::Path(of) if of.path.is_ident("Worker"))
+                && matches!(&*block.self_ty, syn::Type::Path(of) if LAYERS.iter().any(|layer| of.path.is_ident(layer)))
             {
                 room.visit_item_impl(block);
             }
@@ -81,10 +85,21 @@ impl<'ast> Visit<'ast> for Room {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        if matches!(&*call.receiver, syn::Expr::Path(of) if of.path.is_ident("self")) {
+        if is_layer(&call.receiver) {
             self.calls.push((call.method.to_string(), call.method.span().start().line));
         }
         visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// `self`, `self.service`, `self.service.traffic`.
+fn is_layer(receiver: &syn::Expr) -> bool {
+    match receiver {
+        syn::Expr::Path(of) => of.path.is_ident("self"),
+        syn::Expr::Field(syn::ExprField { base, member: syn::Member::Named(name), .. }) => {
+            FIELDS.iter().any(|field| name == field) && is_layer(base)
+        }
+        _ => false,
     }
 }
 
@@ -95,9 +110,9 @@ mod tests {
     fn findings(upper: &str, lower: &str) -> Vec<String> {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
         let files = [
-            file(DOCUMENT, "| inputs | them | `a.rs` |\n| rooms of the worker | whom | `b.rs` |\n"),
-            file("crates/core/src/worker/a.rs", &format!("impl Worker {{ fn up(&self) {{ {upper} }} }}")),
-            file("crates/core/src/worker/b.rs", &format!("impl Worker {{ fn down(&self) {{ {lower} }} }}")),
+            file(DOCUMENT, "| process | them | `a.rs` |\n| traffic | whom | `b.rs` |\n"),
+            file("crates/core/src/worker/a.rs", &format!("impl Process {{ fn up(&self) {{ {upper} }} }}")),
+            file("crates/core/src/worker/b.rs", &format!("impl Service {{ fn down(&self) {{ {lower} }} }}")),
         ];
         let mut findings = Vec::new();
         check(&files, &mut findings);
@@ -106,7 +121,9 @@ mod tests {
 
     #[test]
     fn a_room_that_calls_upwards_is_found() {
-        assert!(findings("self.down();", "self.other(); x.up();").is_empty());
-        assert_eq!(findings("", "if self.up() {}"), ["up is a.rs's, which stands above b.rs"]);
+        assert!(findings("self.service.down();", "self.other(); x.up();").is_empty());
+        let said = ["up is a.rs's, which stands above b.rs"];
+        assert_eq!(findings("", "if self.up() {}"), said);
+        assert_eq!(findings("", "self.traffic.up();"), said);
     }
 }

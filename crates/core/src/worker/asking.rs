@@ -13,7 +13,7 @@ use crate::settings::PoolMode;
 use crate::steward::HAND_OVER_SLACK;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 
 /// A want of a worker that has no server is renewed at least this often; a recall that is much older has been answered otherwise.
 pub(super) const RENEW_MAX: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const RENEW_ALONE: Duration = Duration::from_secs(5);
 /// After so long without a want, the next pause is a short one again.
 const PAUSE_FORGOTTEN: Duration = Duration::from_secs(1);
 
-impl Worker {
+impl Traffic {
     /// Asks the steward for one more server, if somebody waits for one that is not on its way.
     pub(super) fn ask(&mut self, index: u32) {
         let now = self.cx.now;

@@ -8,13 +8,13 @@ use crate::id::ServerId;
 use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 use crate::worker::release::RECOVERY;
 
 /// Whoever waits for an answer that takes longer waits for another server's, too.
 const PROMPT: Duration = Duration::from_secs(1);
 
-impl Worker {
+impl Traffic {
     /// An idle server, just taken from its list, is asked whether it still answers. It is free again when it has.
     #[cold]
     pub(super) fn check_idle(&mut self, id: ServerId) {

@@ -9,9 +9,9 @@ use crate::mail::Letter;
 use crate::pool::NO_POOL;
 use crate::pool::endpoints::{Fails, RETRY_FIRST};
 use crate::server::ServerState;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 
-impl Worker {
+impl Traffic {
     /// Closes a server's connection, with a goodbye; whoever is linked to it is told by the caller.
     pub(super) fn close_server(&mut self, id: ServerId, reason: &str) {
         let Some(server) = self.servers.get(id) else { return };

@@ -5,7 +5,7 @@ use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
 use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
-use crate::worker::Worker;
+use crate::worker::Traffic;
 
 /// A pool whose database is another again so soon has two of them behind one address.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// A server that comes to its pool, and when its connection was begun: that is to where the address led then.
 type Comes = (ServerId, Time);
 
-impl Worker {
+impl Traffic {
     /// Why a server that has logged in is not taken, if its database is one that its pool does not follow. Where two are behind one address, each login would
     /// take the servers of the last: those that are here stay, and the next login waits, longer each time.
     pub(super) fn refuse_database(&self, id: ServerId) -> Option<LoginFailure> {

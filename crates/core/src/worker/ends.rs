@@ -7,27 +7,27 @@ use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
 use crate::inbox::Body;
 use crate::mail::Letter;
-use crate::worker::Worker;
+use crate::worker::Service;
 
-impl Worker {
+impl Service {
     /// Ends a client's session with an error.
     #[cold]
     pub(super) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.traffic.clients.get(id) else { return };
         if client.is_over() || matches!(client.state, ClientState::Reserved) {
             return;
         }
         let report = failure.report();
-        if self.cx.settings.log_pooler_errors {
+        if self.traffic.cx.settings.log_pooler_errors {
             let text = format!("{} pooler error: {}", client.label(), failure.log_text(&report));
-            self.cx.out.event(Event::Log { level: failure.level(), text });
+            self.traffic.cx.out.event(Event::Log { level: failure.level(), text });
         }
         let can_tell = match &client.state {
             ClientState::Console(_) => true,
-            _ => self.can_tell(id),
+            _ => self.traffic.can_tell(id),
         };
         if can_tell {
-            self.cx.tell_error(id, &report);
+            self.traffic.cx.tell_error(id, &report);
         }
         self.end_client(id, &report.message);
     }
@@ -37,70 +37,74 @@ impl Worker {
     pub(super) fn end_client(&mut self, id: ClientId, reason: &str) {
         self.log_leaving(id, reason);
         self.leave(id);
-        if self.clients.get(id).is_some_and(crate::client::Client::is_over) {
-            self.cx.out.close(id);
+        if self.traffic.clients.get(id).is_some_and(crate::client::Client::is_over) {
+            self.traffic.cx.out.close(id);
         }
     }
 
     /// Says why a client's session, or its login, ends.
     #[cold]
     pub(super) fn log_leaving(&mut self, id: ClientId, reason: &str) {
-        let Some(client) = self.clients.get(id).filter(|client| !client.is_over()) else { return };
-        if self.cx.settings.log_disconnections {
-            let age = self.cx.now.since(client.connected_at).as_secs();
+        let Some(client) = self.traffic.clients.get(id).filter(|client| !client.is_over()) else { return };
+        if self.traffic.cx.settings.log_disconnections {
+            let age = self.traffic.cx.now.since(client.connected_at).as_secs();
             let text = format!("{} closing because: {reason} (age={age}s)", client.label());
-            self.cx.log_info(text);
+            self.traffic.cx.log_info(text);
         }
     }
 
     /// Tells the steward when there is nothing left to wait for.
     pub(super) fn look_quiet(&mut self) {
-        let Some(command) = self.shutdown.untold() else { return };
+        let Some(command) = self.traffic.shutdown.untold() else { return };
         let quiet = match command {
-            Command::ShutdownWaitForClients | Command::HandOver => self.pools.iter().all(|pool| pool.clients == 0),
-            Command::ShutdownWaitForServers => self.pools.iter().all(|pool| pool.servers == 0),
+            Command::ShutdownWaitForClients | Command::HandOver => {
+                self.traffic.pools.iter().all(|pool| pool.clients == 0)
+            }
+            Command::ShutdownWaitForServers => self.traffic.pools.iter().all(|pool| pool.servers == 0),
             _ => return,
         };
         if quiet {
-            self.shutdown.tells();
-            self.cx.tell_steward(Letter::Quiet);
+            self.traffic.shutdown.tells();
+            self.traffic.cx.tell_steward(Letter::Quiet);
         }
     }
 
     /// Whoever has sent a cancel request has closed its connection. `peer`: where it is passed on to.
     pub(super) fn asker_leaves(&mut self, id: ClientId, peer: Option<u16>) {
         if let Some(peer) = peer {
-            self.cx.tell_steward(Letter::AskerLeft { peer, reply_to: id });
+            self.traffic.cx.tell_steward(Letter::AskerLeft { peer, reply_to: id });
         }
     }
 
     /// The client is over: it gives up its place, its server and its names.
     pub(super) fn leave(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
         let state = client.enter(ClientState::Closing);
         let link = client.bind(Link::None);
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
         let (index, place, moves) = (client.pool, client.place, client.moved.moves);
         if let ClientState::Ready(session) = &state {
             self.sessions.ended(Moved { process_id: session.process_id, moves });
-            self.pools[index].clients = self.pools[index].clients.saturating_sub(1);
+            self.traffic.pools[index].clients = self.traffic.pools[index].clients.saturating_sub(1);
         }
         match &state {
-            ClientState::Ready(_) => self.forget_listening(index, id),
-            ClientState::Login(login) if login.asks_others() => self.cx.out.ask_no_more(id),
+            ClientState::Ready(_) => self.traffic.forget_listening(index, id),
+            ClientState::Login(login) if login.asks_others() => self.traffic.cx.out.ask_no_more(id),
             ClientState::CancelRequest(asked) => self.asker_leaves(id, asked.peer),
-            ClientState::Console(console) if console.waits() => self.cx.ask_workers(&Question::Forget, Some(id)),
+            ClientState::Console(console) if console.waits() => {
+                self.traffic.cx.ask_workers(&Question::Forget, Some(id))
+            }
             _ => {}
         }
         self.derivations.give_up(id);
-        self.suspended.remove(&id);
+        self.traffic.suspended.remove(&id);
         match link {
             Link::None => {}
-            Link::Waiting { since } => self.pools[index].waiting.leave(id, since, place),
-            Link::WaitingTunnel { since } => self.tunnel_abandoned(index, id, since, place),
-            Link::Tunnel(server) => self.close_server(server, "its client has gone"),
-            Link::Linked(server) => self.recover(server, matches!(body, Body::Forward(_))),
+            Link::Waiting { since } => self.traffic.pools[index].waiting.leave(id, since, place),
+            Link::WaitingTunnel { since } => self.traffic.tunnel_abandoned(index, id, since, place),
+            Link::Tunnel(server) => self.traffic.close_server(server, "its client has gone"),
+            Link::Linked(server) => self.traffic.recover(server, matches!(body, Body::Forward(_))),
         }
-        self.wants_no_more(index);
+        self.traffic.wants_no_more(index);
     }
 }

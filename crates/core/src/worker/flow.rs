@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::id::{ClientId, ServerId};
 use crate::server::{Server, ServerState};
-use crate::worker::Worker;
+use crate::worker::Traffic;
 
-impl Worker {
+impl Traffic {
     /// Stops reading from a client.
     pub(super) fn hold_client(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id)

@@ -7,13 +7,13 @@
 use crate::client::{Client, ClientState, Link};
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Body;
-use crate::worker::Worker;
+use crate::worker::Service;
 use crate::worker::recover::LEFT_IN_COPY;
 
-impl Worker {
+impl Service {
     /// All that the client sent has been handed in, and there will be no more.
     pub(super) fn client_ended(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
         client.ended = true;
         match &client.state {
             // Of most who close their connection nothing else is heard: whether that is half or all cannot be told.
@@ -27,14 +27,14 @@ impl Worker {
 
     /// Ends a client that sends no more, once nothing of what it sent is left to do. True where it has ended.
     pub(super) fn look_ended(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id).filter(|client| client.ended) else { return false };
+        let Some(client) = self.traffic.clients.get(id).filter(|client| client.ended) else { return false };
         if !self.has_work(client) {
             self.end_client(id, "client unexpected eof");
             return true;
         }
         if matches!(client.state, ClientState::Console(_)) {
             // It is woken when its command is done, and looked at again, also where it was woken before to be told the rest.
-            self.hold_client(id);
+            self.traffic.hold_client(id);
             return false;
         }
         let (link, waits) = (client.link, client.has_message_waiting());
@@ -46,33 +46,33 @@ impl Worker {
 
     /// A copy of the client's whose end never comes is failed. For what no Sync follows PostgreSQL is asked.
     fn ask_for_rest(&mut self, id: ClientId, server_id: ServerId) {
-        let Some(server) = self.servers.get_mut(server_id) else { return };
+        let Some(server) = self.traffic.servers.get_mut(server_id) else { return };
         if server.is_in_message() {
             // It is looked at again behind that.
         } else if server.owed.is_in_copy() {
-            if let Err(failure) = self.end_copy(server_id) {
+            if let Err(failure) = self.traffic.end_copy(server_id) {
                 self.fail_client(id, &failure);
             }
         } else if server.owed.is_end_unasked() || !server.owed.awaits_ready() {
-            server.await_replies(server_id, &mut self.cx);
+            server.await_replies(server_id, &mut self.traffic.cx);
             // It is woken by the answer, and looked at again.
-            self.hold_client(id);
+            self.traffic.hold_client(id);
         }
     }
 
     /// A reply is complete, and what is owed behind it may be what no Sync ends, or half a message.
     pub(super) fn look_ended_behind(&mut self, server: ServerId) {
-        if let Some(client) = self.client_of(server) {
+        if let Some(client) = self.traffic.client_of(server) {
             self.look_ended(client);
         }
     }
 
     /// PostgreSQL asks for the data of a copy whose client has gone, or sends no more.
     pub(super) fn copy_for_nobody(&mut self, id: ServerId) {
-        let Err(failure) = self.end_copy(id) else { return };
-        match self.client_of(id) {
+        let Err(failure) = self.traffic.end_copy(id) else { return };
+        match self.traffic.client_of(id) {
             Some(client) => self.fail_client(client, &failure),
-            None => self.close_server(id, LEFT_IN_COPY),
+            None => self.traffic.close_server(id, LEFT_IN_COPY),
         }
     }
 
@@ -97,7 +97,7 @@ impl Worker {
             Link::None | Link::WaitingTunnel { .. } | Link::Tunnel(_) => false,
             Link::Linked(server) => {
                 // Half a message is never carried out; what no Sync follows is, and may be a COMMIT.
-                self.servers.get(server).is_some_and(|server| match client.inbox.body {
+                self.traffic.servers.get(server).is_some_and(|server| match client.inbox.body {
                     _ if server.is_in_message() => true,
                     Body::Forward(_) => server.owed.awaits_ready_before_half(),
                     _ => !server.owed.is_empty(),

@@ -1,168 +1,57 @@
-//! Clients that go to the process that takes over (`-R`), with their connections, and those that come from the one before.
+//! When clients go to the process that takes over (`-R`), and how long the one before is waited for; `guests.rs` has the clients.
 //!
 //! Whoever has no server goes, silent or waiting for one, and takes all along that its session holds (`passport.rs`). Who is in a transaction goes
 //! behind it; who has a server of its own, because of what it left there or in session mode, and who speaks TLS, is served here until it leaves. What
 //! is free of the servers is closed: the limits are the other process's.
 
-use std::sync::Arc;
-
-use crate::client::{Client, ClientState, Discard, Limits, Link, Session};
-use crate::id::{ClientId, Moved, WorkerId};
-use crate::mail::Letter;
-use crate::parameters::startup::Startup;
-use crate::passport::Passport;
-use crate::sparse::Sparse;
-use crate::statements::{ClientStatements, Unnamed};
+use crate::client::{Client, Link};
 use crate::time::Duration;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Process;
 
 /// How often it is looked who could go that could not.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long nobody is served while the process before this one has not said what it has.
 pub(super) const WORD_FROM_ABROAD: Duration = Duration::from_secs(5);
 
-impl Worker {
+impl Process {
     /// Another process takes clients in: whoever can goes there.
     pub(super) fn look_who_goes_over(&mut self) {
-        if !self.shutdown.hands_over() {
+        let traffic = &mut self.service.traffic;
+        if !traffic.shutdown.hands_over() {
             return self.look_for_word_from_abroad();
         }
-        for index in self.pools.indexes() {
-            if self.pools[index].waiting.is_empty() && self.pools[index].tunnels.is_empty() {
-                for id in std::mem::take(&mut self.pools[index].idle) {
-                    self.close_server(id, "another process takes over");
+        for index in traffic.pools.indexes() {
+            let pool = &mut traffic.pools[index];
+            if pool.waiting.is_empty() && pool.tunnels.is_empty() {
+                for id in std::mem::take(&mut pool.idle) {
+                    traffic.close_server(id, "another process takes over");
                 }
             }
         }
-        if !self.departures.has_some_to_go_over() {
+        if !traffic.departures.has_some_to_go_over() {
             let has_none = |client: &Client| matches!(client.link, Link::None | Link::Waiting { .. });
-            let here = self.clients.iter().filter(|(_, client)| client.session().is_some() && has_none(client));
-            self.departures.are_to_go_over(here.map(|(id, _)| id));
+            let here = traffic.clients.iter().filter(|(_, client)| client.session().is_some() && has_none(client));
+            traffic.departures.are_to_go_over(here.map(|(id, _)| id));
         }
-        self.send_over();
+        self.service.send_over();
         if let Some(steward) = &mut self.steward {
             steward.tell_clients_abroad();
             self.post_stewards_letters();
         }
-        let due = self.cx.now + LOOK_INTERVAL;
-        self.cx.timers.set(Subject::Handover, &mut self.handover_deadline, due);
+        let cx = &mut self.service.traffic.cx;
+        let due = cx.now + LOOK_INTERVAL;
+        cx.timers.set(Subject::Handover, &mut self.handover_deadline, due);
     }
 
     /// A process that says nothing of what it has keeps nobody here waiting.
     fn look_for_word_from_abroad(&mut self) {
-        let gives_up = self.steward.as_mut().is_some_and(|steward| steward.stops_awaiting(self.cx.now));
+        let gives_up = self.steward.as_mut().is_some_and(|steward| steward.stops_awaiting(self.service.traffic.cx.now));
         if gives_up {
-            self.cx.log_warning(
+            self.service.traffic.cx.log_warning(
                 "the process before this one does not say what servers it has: limits may be exceeded".to_owned(),
             );
             self.post_stewards_letters();
-        }
-    }
-
-    /// What is left is a name, until its connection has left.
-    pub(super) fn go_over(&mut self, id: ClientId) {
-        if !self.may_go_over(id) {
-            return;
-        }
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let pool = &mut self.pools[client.pool];
-        let Some(passport) = Passport::of(client, &pool.name, &pool.credentials, self.cx.now) else { return };
-        let mut left = Client::reserved(self.cx.now);
-        left.enter(ClientState::Departed);
-        // The steward hears of it when the connection has left: this process lives until then.
-        (left.counted, left.admitted, left.number) = (client.counted, client.admitted.take(), client.number);
-        left.moved = client.moved;
-        let client = std::mem::replace(client, left);
-        pool.clients = pool.clients.saturating_sub(1);
-        if let Link::Waiting { since } = client.link {
-            pool.waiting.leave(id, since, client.place);
-        }
-        self.sessions.ended(Moved { process_id: passport.process_id, ..client.moved });
-        self.departures.begins();
-        self.cx.send_mail(WorkerId::SUCCESSOR, Letter::Guest { passport: Box::new(passport) }, Some(id.into()));
-        self.wants_no_more(client.pool);
-    }
-
-    /// Its connection could not go: it is served here as before.
-    pub(super) fn guest_stays(&mut self, id: ClientId, passport: Passport) {
-        self.departures.stays(self.cx.now);
-        self.guest_settles(passport, id);
-        self.has_departed();
-    }
-
-    /// A client that the process before had, or that could not be sent to the next one and comes `from` here.
-    pub(super) fn guest_arrives(&mut self, from: WorkerId, passport: Passport, id: ClientId) {
-        let (database, user) = (passport.database.as_str().into(), passport.user.as_str().into());
-        self.cx.tell_steward(Letter::CameOver { database, user });
-        if from != WorkerId::SUCCESSOR {
-            self.cx.tell_steward(Letter::OffItsWay);
-        }
-        let number = self.cx.next_number();
-        if let Some(client) = self.clients.get_mut(id) {
-            (client.counted, client.number) = (true, number);
-            client.admitted = Some((passport.database.as_str().into(), passport.user.as_str().into()));
-        }
-        self.guest_settles(passport, id);
-    }
-
-    /// Under the name of its connection, as far as that is counted already.
-    fn guest_settles(&mut self, mut passport: Passport, id: ClientId) {
-        let Some(counted) = self.clients.get_mut(id) else { return };
-        let (number, is_counted, admitted) = (counted.number, counted.counted, counted.admitted.take());
-        let (inbox, name) = (passport.inbox(), Arc::new(passport.pool()));
-        let unread = inbox.has_partial();
-        let mut client = Client::reserved(self.cx.now);
-        (client.number, client.counted, client.admitted, client.inbox) = (number, is_counted, admitted, inbox);
-        (client.peer, client.local) = (passport.peer.clone(), passport.local.clone());
-        client.tls = passport.tls.clone().map(Box::new);
-        client.connected_at = passport.connected_at(self.cx.now);
-        // Two processes may have given the same number. Who came later is not cancelled by what it was told, and nobody else is.
-        let is_taken = self.sessions.find(passport.process_id).is_some();
-        let process_id = if is_taken { self.sessions.number() } else { passport.process_id };
-        client.moved = Moved { process_id, moves: 0 };
-        // Shown to whom nobody is asked any more, it counts no longer.
-        let vouches = self.cx.settings.hba.asks_others();
-        let credentials = Some(passport.credentials()).filter(|credentials| vouches || !credentials.shown);
-        client.enter(ClientState::Ready(Box::new(self.session_of(passport, process_id))));
-        let Some(index) = self.settle_in(&name, client, id) else { return self.turn_away(id) };
-        if let Some(credentials) = credentials {
-            self.pools[index].credentials.meet(credentials);
-        }
-        self.arm_client(id);
-        self.fill(index);
-        if unread {
-            self.hold_client(id);
-            self.wake_client(id);
-        }
-        self.suspend_newcomer(id);
-    }
-
-    fn session_of(&mut self, passport: Passport, process_id: u32) -> Session {
-        let (now, idle_at) = (self.cx.now, passport.idle_at(self.cx.now));
-        let (cache, sets) = (&mut self.cx.statements, &mut self.cx.parameter_sets);
-        let statements = passport.statements.map(|saved| ClientStatements::of_saved(saved, cache, sets));
-        Session {
-            limits: Limits::of(&self.cx.settings, &passport.database, &passport.user),
-            database: passport.database.into(),
-            user: passport.user.into(),
-            parameters: sets.intern(passport.parameters),
-            read: None,
-            startup: passport.startup.map(Startup::of_saved),
-            statements: statements.map_or_else(Sparse::default, Sparse::from),
-            unnamed: passport.unnamed.map(|saved| Unnamed::of_saved(saved, cache, sets)).unwrap_or_default(),
-            process_id,
-            cancel_key: passport.cancel_key,
-            discard: Discard::Nothing,
-            batch: passport.batch,
-            listens: false,
-            greeted: sets.intern(passport.greeted),
-            standby: passport.standby,
-            request_at: now,
-            asked_at: now,
-            asks: false,
-            idle_at,
-            transaction_at: now,
         }
     }
 }

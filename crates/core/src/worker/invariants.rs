@@ -7,8 +7,9 @@ use weir_wire::TransactionStatus;
 use crate::client::{Client, ClientState, Link};
 use crate::id::{ClientId, ServerId, Table};
 use crate::pool::gates::Gate;
-use crate::pool::{Asked, NO_POOL, Pools};
+use crate::pool::{Asked, NO_POOL};
 use crate::server::{Cancel, Hold, Server, ServerState};
+use crate::worker::{Process, Traffic};
 
 type Clients = Table<ClientId, Client>;
 type Servers = Table<ServerId, Server>;
@@ -35,7 +36,9 @@ pub(super) struct Invariants {
 }
 
 impl Invariants {
-    pub(super) fn check(&mut self, clients: &Clients, servers: &Servers, pools: &Pools) {
+    pub(super) fn check(&mut self, process: &Process) {
+        let Traffic { clients, servers, pools, .. } = &process.service.traffic;
+        check_process(process);
         self.inputs += 1;
         let connections = clients.len() + servers.len();
         if connections > ALWAYS_MAX && !self.inputs.is_multiple_of(connections as u64) {
@@ -85,6 +88,19 @@ impl Invariants {
 fn one_ends(servers: &Servers, pool: u32) -> bool {
     let ends = |server: &Server| matches!(server.state, ServerState::Recovering { .. } | ServerState::Closing);
     servers.iter().any(|(_, server)| server.pool == pool && ends(server))
+}
+
+/// Nobody who has gone is kept on a list, and the steward has said what it has to say.
+fn check_process(process: &Process) {
+    let Traffic { cx, clients, suspended, .. } = &process.service.traffic;
+    let own = process.closing_waits.iter().filter(|(worker, ..)| *worker == cx.config.id);
+    for (_, asker, _) in own {
+        let is_in = clients.get(*asker).is_some_and(|client| matches!(client.state, ClientState::Console(_)));
+        assert!(is_in, "whoever waits for servers to be closed has not gone");
+    }
+    let posted = process.steward.as_ref().is_none_or(|steward| steward.letters.is_empty());
+    assert!(posted, "what the steward has to say is posted");
+    assert!(suspended.iter().all(|id| clients.get(*id).is_some()), "whoever is suspended has not gone");
 }
 
 fn check_clients(clients: &Clients, servers: &Servers, sums: &mut [Sums]) {

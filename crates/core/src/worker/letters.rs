@@ -5,76 +5,82 @@ use crate::id::{ConnId, Party, WorkerId};
 use crate::mail::Letter;
 use crate::stats::Counters;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Process;
 use crate::worker::supply::Arrival;
 
-impl Worker {
+impl Process {
     pub(super) fn read_letter(&mut self, from: WorkerId, letter: Letter, conn: Option<ConnId>) {
         match (letter, conn.map(ConnId::party)) {
-            (Letter::Permit { pool, permit }, _) => self.permit(&pool, permit),
-            (Letter::Setback { pool, setback }, _) => self.set_back(&pool, setback),
-            (Letter::Full { pool, alone }, _) => self.full(&pool, alone),
-            (Letter::Share { pool, share }, _) => self.share_told(&pool, share),
-            (Letter::Recall { pool, to, wait, only_hope }, _) => self.recall(&pool, to, wait, only_hope),
-            (Letter::Homes { pool, homes }, _) => self.pool_lives_on(&pool, homes),
-            (Letter::Shed { pool, to, share_permille }, _) => self.shed(&pool, to, share_permille),
-            (Letter::Astray { pool }, _) => self.went_astray(&pool),
-            (Letter::Forget { moved }, _) => self.sessions.forget_note(moved),
-            (Letter::Released { process_id }, _) => self.sessions.release(process_id),
+            (Letter::Permit { pool, permit }, _) => self.service.permit(&pool, permit),
+            (Letter::Setback { pool, setback }, _) => self.service.set_back(&pool, setback),
+            (Letter::Full { pool, alone }, _) => self.service.full(&pool, alone),
+            (Letter::Share { pool, share }, _) => self.service.share_told(&pool, share),
+            (Letter::Recall { pool, to, wait, only_hope }, _) => self.service.recall(&pool, to, wait, only_hope),
+            (Letter::Homes { pool, homes }, _) => self.service.pool_lives_on(&pool, homes),
+            (Letter::Shed { pool, to, share_permille }, _) => self.service.shed(&pool, to, share_permille),
+            (Letter::Astray { pool }, _) => self.service.went_astray(&pool),
+            (Letter::Forget { moved }, _) => self.service.sessions.forget_note(moved),
+            (Letter::Released { process_id }, _) => self.service.sessions.release(process_id),
             (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
             (Letter::ListenerLost { clients }, _) => {
-                clients.into_iter().for_each(|client| self.fail_client(client, &Failure::ListenerLost));
+                clients.into_iter().for_each(|client| self.service.fail_client(client, &Failure::ListenerLost));
             }
             (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
-                self.client_arrives(from, &pool, *client, kills, id);
+                self.service.client_arrives(from, &pool, *client, kills, id);
             }
-            (Letter::Moves { client, .. }, _) => self.client_lost(from, *client),
-            (Letter::Guest { passport }, Some(Party::Client(id))) => self.guest_arrives(from, *passport, id),
-            (Letter::Evict { pool }, _) => self.evict(&pool),
-            (Letter::Admitted { client, database, user, refused }, _) => self.placed(client, database, user, refused),
+            (Letter::Moves { client, .. }, _) => self.service.client_lost(from, *client),
+            (Letter::Guest { passport }, Some(Party::Client(id))) => self.service.guest_arrives(from, *passport, id),
+            (Letter::Evict { pool }, _) => self.service.evict(&pool),
+            (Letter::Admitted { client, database, user, refused }, _) => {
+                self.service.placed(client, database, user, refused)
+            }
             (Letter::Shutdown { command }, _) => self.shut_down(command),
             (Letter::Client { peer, local, number }, Some(Party::Client(id))) => {
-                self.begin_client(id, peer, local, number);
+                self.service.begin_client(id, peer, local, number);
             }
             (Letter::Server { pool, server, welcome, reconnects, database }, Some(Party::Server(id))) => {
-                self.take_server(&pool, Arrival { server, welcome, reconnects, database }, id);
+                self.service.take_server(&pool, Arrival { server, welcome, reconnects, database }, id);
             }
             (Letter::Welcome { pool, welcome, credentials }, _) => {
-                self.learn_welcome(&pool, &welcome);
-                self.learn_credentials(&pool, *credentials);
+                self.service.traffic.learn_welcome(&pool, &welcome);
+                self.service.traffic.learn_credentials(&pool, *credentials);
             }
-            (Letter::Credentials { pool, credentials }, _) => self.learn_credentials(&pool, *credentials),
+            (Letter::Credentials { pool, credentials }, _) => {
+                self.service.traffic.learn_credentials(&pool, *credentials)
+            }
             (Letter::Cancel { process_id, key, reply_to, asker }, _) => {
-                self.cancel_asked(asker, process_id, key, reply_to);
+                self.service.cancel_asked(asker, process_id, key, reply_to);
             }
-            (Letter::PassOn { stray }, _) => self.pass_on(from, stray),
-            (Letter::AskerLeft { peer, reply_to }, _) => self.asker_left(from, peer, reply_to),
-            (Letter::CancelDone { reply_to, unknown }, _) => self.cancel_answered(reply_to, unknown),
-            (Letter::CodeAltered { server }, _) => self.code_altered_on(server),
-            (Letter::CodeChanged { database, by }, _) => self.code_changed(&database, &by),
-            (Letter::KeepPinned { pool, keep }, _) => self.keep_pinned(&pool, keep),
-            (Letter::Outdated { definition }, _) => self.cx.statements.refresh(&definition),
+            (Letter::PassOn { stray }, _) => self.service.pass_on(from, stray),
+            (Letter::AskerLeft { peer, reply_to }, _) => self.service.asker_left(from, peer, reply_to),
+            (Letter::CancelDone { reply_to, unknown }, _) => self.service.cancel_answered(reply_to, unknown),
+            (Letter::CodeAltered { server }, _) => self.service.traffic.code_altered_on(server),
+            (Letter::CodeChanged { database, by }, _) => self.service.traffic.code_changed(&database, &by),
+            (Letter::KeepPinned { pool, keep }, _) => self.service.keep_pinned(&pool, keep),
+            (Letter::Outdated { definition }, _) => self.service.traffic.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
-            (Letter::Tell { answer, asker }, _) => self.console_told(asker, *answer),
-            (Letter::Server { pool, .. }, _) => self.server_lost(pool),
+            (Letter::Tell { answer, asker }, _) => self.service.console_told(asker, *answer),
+            (Letter::Server { pool, .. }, _) => self.service.server_lost(pool),
             // Its connection has ended already.
             (Letter::Counted { counted }, _) => self.log_stats(*counted),
-            (Letter::Client { .. }, _) => self.cx.tell_steward(Letter::Gone { admitted: None, moved: None }),
+            (Letter::Client { .. }, _) => {
+                self.service.traffic.cx.tell_steward(Letter::Gone { admitted: None, moved: None })
+            }
             (letter, _) => self.steward_letter(from, letter),
         }
     }
 
     /// A worker has told what it has counted: when all have, the log has it.
     fn log_stats(&mut self, counted: Counters) {
-        if let Some(all) = self.averages.gather(counted, self.cx.config.workers) {
+        if let Some(all) = self.averages.gather(counted, self.service.traffic.cx.config.workers) {
             let text = all.for_log(self.averages.counted_for());
-            self.cx.log_info(text);
+            self.service.traffic.cx.log_info(text);
         }
     }
 
     /// What only the steward reads.
     fn steward_letter(&mut self, from: WorkerId, letter: Letter) {
-        let now = self.cx.now;
+        let now = self.service.traffic.cx.now;
         let Some(steward) = &mut self.steward else { return };
         match letter {
             Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
@@ -134,9 +140,9 @@ impl Worker {
     /// The steward looks whether pools should live elsewhere, and says when it wants to look again.
     pub(super) fn look_at_loads(&mut self) {
         let Some(steward) = &mut self.steward else { return };
-        steward.look_at_loads(self.cx.now);
+        steward.look_at_loads(self.service.traffic.cx.now);
         let due = steward.look_at;
-        self.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
+        self.service.traffic.cx.timers.set(Subject::Loads, &mut self.loads_deadline, due);
         self.post_stewards_letters();
     }
 }

@@ -17,50 +17,50 @@ use crate::server::{Hold, Reset, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Service;
 use crate::worker::flow::{hold_server, release_hold};
 use crate::worker::release::PROOF_PATIENCE;
 
 /// Idle servers that are compared with a client.
 const LOOKED_AT: usize = 8;
 
-impl Worker {
+impl Service {
     /// A server for this client now, or a place in the queue.
     pub(super) fn acquire(&mut self, id: ClientId) -> Result<Option<ServerId>, Box<Failure>> {
-        let Some(client) = self.clients.get(id) else { return Ok(None) };
+        let Some(client) = self.traffic.clients.get(id) else { return Ok(None) };
         let index = client.pool;
-        let pool = &self.pools[index];
-        if pool.retry_at > self.cx.now
+        let pool = &self.traffic.pools[index];
+        if pool.retry_at > self.traffic.cx.now
             && pool.connecting == 0
             && let Some(failure) = pool.refuses()
-            && !self.has_lasting_server(index)
+            && !self.traffic.has_lasting_server(index)
         {
             return Err(Box::new(failure));
         }
         let open = pool.gate == Gate::Open;
-        if !open && self.shutdown.is_under_way() {
+        if !open && self.traffic.shutdown.is_under_way() {
             return Err(Box::new(Failure::ShuttingDown));
         }
         if open && pool.shed.is_some() && self.is_shed(id) {
             return Ok(None);
         }
         if open
-            && self.pools[index].waiting.is_empty()
+            && self.traffic.pools[index].waiting.is_empty()
             && let Some(server) = self.take_idle(index, id)
-            && self.link(id, server, self.cx.now)
+            && self.link(id, server, self.traffic.cx.now)
         {
             return Ok(Some(server));
         }
-        let since = self.cx.now;
-        self.begins_to_wait(id);
+        let since = self.traffic.cx.now;
+        self.traffic.begins_to_wait(id);
         if open && self.goes_home(id) {
             return Ok(None);
         }
-        self.queue(id, since);
-        self.ask(index);
-        if !self.pools[index].checks.is_empty() {
+        self.traffic.queue(id, since);
+        self.traffic.ask(index);
+        if !self.traffic.pools[index].checks.is_empty() {
             // Idle servers may wait for no more than those that are being checked: that is one more who wants one.
-            self.schedule(index);
+            self.traffic.schedule(index);
         }
         Ok(None)
     }
@@ -68,13 +68,13 @@ impl Worker {
     /// The server that was used last, but one of the next few that has the client's parameters goes first: nothing has to be set there.
     #[inline]
     pub(super) fn take_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
-        let pool = &mut self.pools[index];
+        let pool = &mut self.traffic.pools[index];
         if pool.idle.len() < 2 { pool.idle.pop_back() } else { self.choose_idle(index, id) }
     }
 
     #[cold]
     fn choose_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
-        let Around { cx, clients, servers, pools } = self.around();
+        let Around { cx, clients, servers, pools } = self.traffic.around();
         let Pool { idle, limits, .. } = &mut pools[index];
         let answers = |id: &ServerId| servers.get(*id).is_some_and(|server| !server.is_to_check(limits, cx.now));
         if cx.settings.server_round_robin {
@@ -89,11 +89,11 @@ impl Worker {
 
     /// Gives a server that was idle to the client, with the client's parameters; false where it is asked first whether it still answers.
     pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) -> bool {
-        let Around { cx, clients, servers, pools } = self.around();
+        let Around { cx, clients, servers, pools } = self.traffic.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return false };
         let pool = &mut pools[client.pool];
         if server.is_to_check(&pool.limits, cx.now) {
-            self.check_idle(server_id);
+            self.traffic.check_idle(server_id);
             return false;
         }
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
@@ -159,15 +159,15 @@ impl Worker {
     /// A login only borrows one, to be greeted: what it is tried with, and what is reset for that, is no client's.
     #[cold]
     fn lend(&mut self, id: ClientId, server_id: ServerId) {
-        if let Some(server) = self.servers.get_mut(server_id) {
+        if let Some(server) = self.traffic.servers.get_mut(server_id) {
             (server.kept.on, server.kept.reads) = (false, false);
         }
-        self.arm_client(id);
+        self.traffic.arm_client(id);
     }
 
     /// The transaction is over: the client goes on without a server.
     pub(super) fn unlink(&mut self, id: ClientId, server_id: ServerId) {
-        let Around { cx, servers, .. } = self.around();
+        let Around { cx, servers, .. } = self.traffic.around();
         let Some(server) = servers.get_mut(server_id) else { return };
         release_hold(server_id, server, cx);
         debug_assert!(server.kept.is_blank(), "what a client has left is its own");
@@ -184,34 +184,34 @@ impl Worker {
         let batch = server.owed.batch();
         if !matches!(server.kept.lists, Lists::No) {
             // What it has left is told no more, also what came meanwhile.
-            self.listed(id, server_id);
+            self.traffic.listed(id, server_id);
         }
-        let Around { cx, clients, .. } = self.around();
+        let Around { cx, clients, .. } = self.traffic.around();
         if let Some(client) = clients.get_mut(id) {
             let held = client.held;
             match part(id, client, batch, cx) {
                 Some(false) => {}
-                Some(true) => self.tell_kept(id),
-                None => self.arm_client(id),
+                Some(true) => self.traffic.tell_kept(id),
+                None => self.traffic.arm_client(id),
             }
             if held {
-                self.wake_client(id);
+                self.traffic.wake_client(id);
             }
         }
         if counted {
-            self.count_pin(server_id);
+            self.traffic.count_pin(server_id);
         }
-        if self.shutdown.hands_over() {
-            self.departures.are_to_go_over([id].into_iter());
+        if self.traffic.shutdown.hands_over() {
+            self.traffic.departures.are_to_go_over([id].into_iter());
             self.send_over();
         }
         if keeps_client {
             self.fail_client(id, &Failure::Uncertain(Uncertain::EncodingChanged));
         }
         if recovers {
-            self.recovering_settled(server_id);
+            self.traffic.recovering_settled(server_id);
         } else {
-            self.free_server(server_id);
+            self.traffic.free_server(server_id);
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::mail::Letter;
 use crate::parameters::encodings::reads_alike;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 use crate::worker::release::{PROOF_PATIENCE, RECOVERY};
 
-impl Worker {
+impl Traffic {
     /// The pool's listener is asked for less, or more; nothing where the text is empty.
     pub(super) fn ask_listener(&mut self, index: u32, sql: Vec<u8>) {
         let Some(listener) = &self.pools[index].listener else { return };

@@ -1,12 +1,14 @@
-//! One worker: the clients and servers of one thread, and the small things that every room needs.
+//! One worker: the clients and servers of one thread.
 //!
-//! Its inputs come in at `dispatch.rs`, above all rooms; this is below them.
+//! What it holds lies in four layers, each of which has the one below it, and cannot reach the one above: whoever frees a server cannot come to the
+//! steward. A room, which is a file here, is methods of one layer. Inputs come in at the top (`dispatch.rs`).
 
 mod asking;
 mod cancel;
 mod channels;
 mod checking;
 mod closing;
+mod consoles;
 mod databases;
 mod deadlines;
 mod departures;
@@ -14,6 +16,7 @@ mod dispatch;
 mod ends;
 mod flow;
 mod greeting;
+mod guests;
 mod half_closed;
 mod handover;
 mod invariants;
@@ -25,6 +28,7 @@ mod lookups;
 mod losses;
 mod moving;
 mod orders;
+mod overdue;
 pub(crate) mod peers;
 mod pins;
 mod process;
@@ -34,47 +38,80 @@ mod reload;
 mod route;
 mod serving;
 mod supply;
+mod traffic;
 mod tunnels;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::client::{Client, ClientState, Doing, Limits, Link, after};
+use crate::client::Client;
 use crate::console::report::Question;
 use crate::context::{Context, WorkerConfig};
+use crate::contract::{Input, Output, Span};
 use crate::derivations::Derivations;
-use crate::exchange::Around;
-use crate::id::{ClientId, ServerId, Table, WorkerId};
-use crate::inbox::Body;
-use crate::login::Login;
+use crate::id::{ClientId, ConnId, Party, ServerId, Side, Table, WorkerId};
 use crate::login::authentication::Known;
-use crate::mail::Letter;
-use crate::names::{PoolName, shown};
+use crate::pool::Pools;
 use crate::pool::gates::{Gates, Rounds};
-use crate::pool::{Credentials, NO_POOL, Pool, Pools, Welcome};
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
 use crate::time::Time;
-use crate::timers::{Deadline, Subject};
+use crate::timers::Deadline;
 use crate::whereabouts::Sessions;
 use crate::whither::Whither;
 use crate::worker::departures::Departures;
 use crate::worker::invariants::Invariants;
 use crate::worker::load::LoadMeter;
 use crate::worker::peers::Lines;
-use crate::worker::pins::pin_due;
-
-/// What one input may lead to, at most: so many steps, and so many more for each connection, pool and want. A step is a timer, a
-/// server given to a client, a client sent away, a letter to ourselves or a want that the steward tries to serve.
-const STEPS_MAX: u64 = 4096;
-const STEPS_PER_NAME_MAX: u64 = 8;
 
 /// One worker. See [`crate::contract`] for how to drive it.
 #[derive(Debug)]
 pub struct Worker {
+    process: Process,
+    invariants: Invariants,
+}
+
+/// The worker as a part of the process: what is one for all workers, or told to all.
+#[derive(Debug)]
+struct Process {
+    service: Service,
+    /// What is one for the whole process; worker 0 has it.
+    steward: Option<Steward>,
+    /// Consoles that wait until servers are closed.
+    closing_waits: Vec<(WorkerId, ClientId, Question)>,
+    averages: Averages,
+    loads_deadline: Deadline,
+    handover_deadline: Deadline,
+}
+
+/// How clients are let in, served, found by a cancel and sent elsewhere, and how servers are made for them.
+#[derive(Debug)]
+struct Service {
+    traffic: Traffic,
+    sessions: Sessions,
+    cancels_waiting: Vec<cancel::Waiting>,
+    /// Cancel requests for sessions of other processes; the steward's worker passes them on.
+    strays: Lines,
+    known: Known,
+    derivations: Derivations,
+    /// What the console was asked: in its row of SHOW STATS.
+    console_counters: Counters,
+    load: LoadMeter,
+    /// The driver takes no more connections here.
+    crowded: bool,
+    /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
+    kills: Rounds,
+    reconnects: Rounds,
+    whither: Whither,
+    handed_over: u64,
+}
+
+/// Clients, servers and pools: how the ones are freed and closed, and what the others are asked for.
+#[derive(Debug)]
+struct Traffic {
     cx: Context,
     clients: Table<ClientId, Client>,
     servers: Table<ServerId, Server>,
@@ -91,287 +128,120 @@ pub struct Worker {
     woken: VecDeque<ClientId>,
     /// And those that are at RESUME.
     suspended: BTreeSet<ClientId>,
-    sessions: Sessions,
-    cancels_waiting: Vec<crate::worker::cancel::Waiting>,
-    /// Cancel requests for sessions of other processes; the steward's worker passes them on.
-    strays: Lines,
-    known: Known,
-    derivations: Derivations,
-    /// What is one for the whole process; worker 0 has it.
-    steward: Option<Steward>,
     departures: Departures,
-    /// Consoles that wait until servers are closed.
-    closing_waits: Vec<(WorkerId, ClientId, Question)>,
     gates: Gates,
     shutdown: Shutdown,
-    averages: Averages,
-    /// What the console was asked: in its row of SHOW STATS.
-    console_counters: Counters,
-    load: LoadMeter,
-    loads_deadline: Deadline,
     unused_deadline: Deadline,
-    handover_deadline: Deadline,
-    /// The driver takes no more connections here.
-    crowded: bool,
-    /// KILL and RECONNECT, for clients and servers that are on their way when they are given.
-    kills: Rounds,
-    reconnects: Rounds,
-    whither: Whither,
-    handed_over: u64,
-    /// What the input in hand has led to so far; only counted where assertions are on.
+    /// What the input in hand has led to so far, and what the steward has to serve, where it is here; only counted where assertions are on.
     steps: u64,
-    invariants: Invariants,
+    wants: usize,
 }
 
 impl Worker {
-    /// Empty, with nothing begun.
-    fn with(config: WorkerConfig, settings: Arc<Settings>) -> Self {
+    pub fn new(config: WorkerConfig, settings: Arc<Settings>) -> Self {
         let steward = (config.id == WorkerId::STEWARD)
             .then(|| Steward::new(config.workers, Arc::clone(&settings), config.predecessor.is_some()));
         let known = Known::of(&settings);
         let (id, workers) = (config.id, config.workers);
-        let mut cx = Context::new(config, settings);
-        let given = u32::from_ne_bytes(cx.random());
-        Self {
-            cx,
-            clients: Table::default(),
-            servers: Table::default(),
-            pools: Pools::default(),
-            to_serve: Vec::new(),
-            to_ask: Vec::new(),
-            code_known: Vec::new(),
-            settling: Vec::new(),
-            woken: VecDeque::new(),
-            suspended: BTreeSet::new(),
+        let mut traffic = Traffic::new(config, settings);
+        let given = u32::from_ne_bytes(traffic.cx.random());
+        let service = Service {
+            traffic,
             sessions: Sessions::new(id, workers, given),
             cancels_waiting: Vec::new(),
             strays: Lines::default(),
             known,
             derivations: Derivations::default(),
-            steward,
-            departures: Departures::default(),
-            closing_waits: Vec::new(),
-            gates: Gates::default(),
-            shutdown: Shutdown::default(),
-            averages: Averages::default(),
             console_counters: Counters::default(),
             load: LoadMeter::default(),
-            loads_deadline: Deadline::default(),
-            unused_deadline: Deadline::default(),
-            handover_deadline: Deadline::default(),
             crowded: false,
             kills: Rounds::default(),
             reconnects: Rounds::default(),
             whither: Whither::default(),
             handed_over: 0,
-            steps: 0,
-            invariants: Invariants::default(),
-        }
-    }
-
-    /// One more thing that this input leads to. Nothing that it leads to may lead to itself for ever.
-    #[inline]
-    fn step(&mut self) {
-        self.count_steps(1);
-    }
-
-    #[inline]
-    fn count_steps(&mut self, count: u64) {
-        if cfg!(debug_assertions) {
-            self.steps += count;
-            let wants = self.steward.as_ref().map_or(0, Steward::wants);
-            let names = self.clients.len() + self.servers.len() + self.pools.indexes().len() + wants;
-            assert!(
-                self.steps <= STEPS_MAX + STEPS_PER_NAME_MAX * names as u64,
-                "one input leads to {} steps",
-                self.steps
-            );
-        }
-    }
-
-    // Pools.
-
-    /// The pool of this name, made where it is not there yet; `None` where the settings know no such database.
-    fn pool_for(&mut self, name: &Arc<PoolName>) -> Option<u32> {
-        if let Some(index) = self.pools.find(name) {
-            self.cx.settings.database(&name.database)?;
-            return Some(index);
-        }
-        let database = Arc::clone(self.cx.settings.database(&name.database)?);
-        if !self.cx.settings.databases.contains_key(&name.database) && !self.pools.has_database(&name.database) {
-            self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
-        }
-        let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
-        pool.gate = self.gates.of(&name.database);
-        let index = self.pools.add(pool);
-        self.look_for_unused();
-        Some(index)
-    }
-
-    /// Sets when pools are looked at next that nobody may use.
-    fn look_for_unused(&mut self) {
-        let due = self.pools.look_for_unused_after().map_or(Time::NEVER, |after| self.cx.now + after);
-        let next = self.unused_deadline.due();
-        if next <= self.cx.now || next > due {
-            self.cx.timers.set(Subject::Unused, &mut self.unused_deadline, due);
-        }
-    }
-
-    /// For the log.
-    fn server_label(&self, id: ServerId) -> String {
-        self.servers.get(id).map_or_else(String::new, |server| {
-            let pool = (server.pool != NO_POOL).then(|| &*self.pools[server.pool].name);
-            server.label(pool)
-        })
-    }
-
-    /// A login of this pool's has proved to have these.
-    fn has_credentials(&mut self, index: u32, mut credentials: Credentials) {
-        let Pool { name, credentials: known, .. } = &mut self.pools[index];
-        if credentials.secret.is_none() {
-            // Those of before are of the same secret; and who logs in another way takes away nothing that was shown.
-            credentials.keys = credentials.keys.or_else(|| known.keys.clone());
-            credentials.secret = known.secret.clone().filter(|_| known.shown);
-            credentials.shown = known.shown;
-        }
-        let is_another = credentials.secret.is_some() && credentials.secret != known.secret;
-        if !known.meet(credentials.clone()) {
-            return;
-        }
-        let name = Arc::clone(name);
-        if is_another && self.pools[index].refuses().is_some() {
-            // What was refused may be taken now.
-            self.pools[index].login_succeeded();
-            self.cx.tell_steward(Letter::SecretChanged { pool: Arc::clone(&name) });
-        }
-        for worker in self.cx.other_workers() {
-            let (pool, credentials) = (Arc::clone(&name), Box::new(credentials.clone()));
-            self.cx.post(worker, Letter::Credentials { pool, credentials });
-        }
-    }
-
-    /// A client or a server of this pool goes there, where what was told of it before may have given way to other pools.
-    fn tell_credentials(&mut self, index: u32, to: WorkerId) {
-        let Pool { name, credentials, .. } = &self.pools[index];
-        if credentials.keys.is_some() || credentials.secret.is_some() {
-            let letter = Letter::Credentials { pool: Arc::clone(name), credentials: Box::new(credentials.clone()) };
-            self.cx.post(to, letter);
-        }
-    }
-
-    /// A login on another worker has.
-    fn learn_credentials(&mut self, name: &Arc<PoolName>, credentials: Credentials) {
-        if let Some(index) = self.pool_for(name) {
-            self.pools[index].credentials.meet(credentials);
-        }
-    }
-
-    /// What another worker's server was greeted with.
-    fn learn_welcome(&mut self, name: &Arc<PoolName>, welcome: &Welcome) {
-        let Some(index) = self.pool_for(name) else { return };
-        let welcome = welcome.own_copy(&mut self.cx.parameter_sets);
-        self.pools[index].set_welcome(welcome);
-    }
-
-    // Clients and servers.
-
-    /// Sets the client's next deadline: from now on it does something else than before.
-    fn arm_client(&mut self, id: ClientId) {
-        let now = self.cx.now;
-        if let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) {
-            session.idle_at = now;
-        }
-        self.renew_client_deadline(id);
-    }
-
-    /// The same for a client that does what it did before, by the settings of now.
-    fn renew_client_deadline(&mut self, id: ClientId) {
-        let now = self.cx.now;
-        let Some(client) = self.clients.get_mut(id).filter(|client| !client.overdue) else { return };
-        let settings = &self.cx.settings;
-        let due = match (&client.state, client.link) {
-            (ClientState::Login(login), link) => {
-                let timeout = after(settings.client_login_timeout, client.connected_at);
-                let timeout_of_login = timeout.min(login.refused().map_or(Time::NEVER, |(at, _)| at));
-                let limits = |since| Limits::of(settings, &login.database, &login.user).wait_due(settings, since);
-                link.waiting_since().map_or(timeout_of_login, |since| timeout_of_login.min(limits(since)))
-            }
-            (ClientState::CancelRequest(asked), _) => after(settings.cancel_wait_timeout, asked.since),
-            (ClientState::Ready(session), Link::Waiting { since } | Link::WaitingTunnel { since }) => {
-                let told_at = match client.knows_it_waits {
-                    false => after(settings.query_wait_notify, since),
-                    true => Time::NEVER,
-                };
-                session.limits.wait_due(settings, since).min(told_at)
-            }
-            (ClientState::Ready(session), Link::Linked(server)) => {
-                let server = self.servers.get(server);
-                let doing = server.map_or(Doing::Idle, |server| server.doing(session.asks));
-                let pinned =
-                    server.filter(|_| doing == Doing::Idle).map(|server| pin_due(server, &self.pools, &self.cx));
-                session.due(doing).min(pinned.unwrap_or(Time::NEVER))
-            }
-            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
-            (ClientState::Console(console), _) if console.has_rest() => now,
-            _ => Time::NEVER,
         };
-        self.cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        let mut process = Process {
+            service,
+            steward,
+            closing_waits: Vec::new(),
+            averages: Averages::default(),
+            loads_deadline: Deadline::default(),
+            handover_deadline: Deadline::default(),
+        };
+        process.begin();
+        Self { process, invariants: Invariants::default() }
     }
 
-    #[inline]
-    fn around(&mut self) -> Around<'_> {
-        let Self { cx, clients, servers, pools, .. } = self;
-        Around { cx, clients, servers, pools }
+    /// The name for a connection that the driver is about to hand in.
+    pub fn reserve(&mut self, side: Side) -> ConnId {
+        self.traffic_mut().reserve(side)
     }
 
-    /// The client linked to a server that is gone, or is of no use any more.
-    fn client_of(&self, id: ServerId) -> Option<ClientId> {
-        let client = self.servers.get(id)?.client()?;
-        let linked = self.clients.get(client)?.link.server() == Some(id);
-        linked.then_some(client)
-    }
-
-    /// Nothing half-sent stands between the client and an error of ours.
-    fn can_tell(&self, client: ClientId) -> bool {
-        let Some(client) = self.clients.get(client) else { return false };
-        match &client.state {
-            ClientState::Login(login) if login.is_in_handshake() => return false,
-            ClientState::Login(_) | ClientState::Ready(_) => {}
-            _ => return false,
+    /// Takes one input; for `Bytes`, answers how many of them were taken.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) -> usize {
+        self.traffic_mut().begin(now);
+        if cfg!(debug_assertions) {
+            self.traffic_mut().wants = self.process.steward.as_ref().map_or(0, Steward::wants);
         }
-        match client.link {
-            Link::Linked(server) => self
-                .servers
-                .get(server)
-                .is_none_or(|server| !matches!(server.inbox.body, Body::Forward(_)) && !server.told),
-            Link::Tunnel(_) => false,
-            _ => true,
+        let consumed = match input {
+            Input::Bytes { conn, bytes } => match conn.party() {
+                Party::Client(client) => self.process.service.client_bytes(client, bytes),
+                Party::Server(server) => self.process.service.server_bytes(server, bytes),
+            },
+            input => {
+                self.process.dispatch(input);
+                0
+            }
+        };
+        self.process.finish();
+        if cfg!(debug_assertions) {
+            self.invariants.check(&self.process);
         }
+        consumed
     }
 
-    fn login(&mut self, id: ClientId) -> Option<&mut Login> {
-        match &mut self.clients.get_mut(id)?.state {
-            ClientState::Login(login) => Some(login),
-            _ => None,
-        }
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.traffic_mut().cx.out.poll()
+    }
+
+    /// The bytes of a `Span::Made`; empty for a span of received bytes.
+    pub fn made(&self, span: Span) -> &[u8] {
+        self.traffic().cx.out.made(span)
+    }
+
+    /// When `Input::Timeout` is due at the latest.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.traffic().cx.timers.next()
     }
 
     /// Whether this client has not been let in yet: its bytes may wait while others' are dealt with.
     pub fn is_logging_in(&self, id: ClientId) -> bool {
-        self.clients.get(id).is_some_and(|client| matches!(client.state, ClientState::Login(_)))
+        self.traffic().is_logging_in(id)
     }
 
-    /// Serve this pool when the input in hand is dealt with.
-    fn schedule(&mut self, index: u32) {
-        if self.to_serve.last() != Some(&index) {
-            self.to_serve.push(index);
-        }
+    /// Clients that this worker sent to another one.
+    pub fn clients_moved(&self) -> u64 {
+        self.traffic().departures.moved()
     }
 
-    /// Ask for one more server behind that, if somebody has got none.
-    fn ask_behind(&mut self, index: u32) {
-        if self.to_ask.last() != Some(&index) {
-            self.to_ask.push(index);
-        }
+    /// Servers that went from worker to worker, and all messages to other workers: the cost of being many.
+    pub fn messages_sent(&self) -> (u64, u64) {
+        (self.process.service.handed_over, self.traffic().cx.letters_sent())
+    }
+
+    /// Breaks a law on purpose, to see whether it is noticed.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: crate::planted::Planted) {
+        let cx = &mut self.traffic_mut().cx;
+        cx.planted = Some(bug);
+        cx.parameter_sets.planted = Some(bug);
+    }
+
+    fn traffic(&self) -> &Traffic {
+        &self.process.service.traffic
+    }
+
+    fn traffic_mut(&mut self) -> &mut Traffic {
+        &mut self.process.service.traffic
     }
 }

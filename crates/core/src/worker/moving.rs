@@ -17,41 +17,41 @@ use crate::names::PoolName;
 use crate::pool::gates::Gate;
 use crate::pool::{Asked, NO_POOL, Shed};
 use crate::time::{Duration, Time};
-use crate::worker::Worker;
+use crate::worker::Service;
 
 /// How long a shedding lasts: whoever has nothing to ask in this time is not a part of the load.
 const SHED_TIME: Duration = Duration::from_millis(250);
 
-impl Worker {
+impl Service {
     /// The client has something to ask that this worker has no server for: it goes to where its pool lives.
     pub(super) fn goes_home(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return false };
+        let Some(client) = self.traffic.clients.get(id) else { return false };
         let index = client.pool;
-        if self.pools[index].homes.is_empty() || !self.may_leave(id) {
+        if self.traffic.pools[index].homes.is_empty() || !self.traffic.may_leave(id) {
             return false;
         }
-        if self.departures.room() == 0 {
-            self.departures.hold_back();
+        if self.traffic.departures.room() == 0 {
+            self.traffic.departures.hold_back();
             return false;
         }
-        let home = self.pools[index].next_home();
+        let home = self.traffic.pools[index].next_home();
         self.leaves_for(id, home)
     }
 
     /// Whether this client is among those that go while the worker sheds load. Each draws once.
     pub(super) fn is_shed(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return false };
-        let pool = &mut self.pools[client.pool];
+        let Some(client) = self.traffic.clients.get(id) else { return false };
+        let pool = &mut self.traffic.pools[client.pool];
         let Some(shed) = pool.shed else { return false };
-        if shed.until <= self.cx.now {
+        if shed.until <= self.traffic.cx.now {
             pool.shed = None;
             return false;
         }
-        if client.drawn == shed.number || !self.may_leave(id) || self.departures.room() == 0 {
+        if client.drawn == shed.number || !self.traffic.may_leave(id) || self.traffic.departures.room() == 0 {
             return false;
         }
-        let drawn = u16::from_le_bytes(self.cx.random()) % 1000;
-        if let Some(client) = self.clients.get_mut(id) {
+        let drawn = u16::from_le_bytes(self.traffic.cx.random()) % 1000;
+        if let Some(client) = self.traffic.clients.get_mut(id) {
             client.drawn = shed.number;
         }
         drawn < shed.share_permille && self.leaves_for(id, Some(shed.to))
@@ -59,11 +59,11 @@ impl Worker {
 
     /// The connection of a client that moved has left too.
     pub(super) fn has_departed(&mut self) {
-        if self.departures.ends() {
-            for index in self.pools.indexes() {
-                if !self.pools[index].waiting.is_empty() {
+        if self.traffic.departures.ends() {
+            for index in self.traffic.pools.indexes() {
+                if !self.traffic.pools[index].waiting.is_empty() {
                     self.send_home(index);
-                    self.ask(index);
+                    self.traffic.ask(index);
                 }
             }
         }
@@ -71,92 +71,93 @@ impl Worker {
 
     /// As many as may be on their way at once.
     pub(super) fn send_over(&mut self) {
-        while self.departures.room() > 0
-            && let Some(id) = self.departures.next_to_go_over()
+        while self.traffic.departures.room() > 0
+            && let Some(id) = self.traffic.departures.next_to_go_over()
         {
             if self.may_go_over(id) {
-                self.departures.add(id, WorkerId::SUCCESSOR);
+                self.traffic.departures.add(id, WorkerId::SUCCESSOR);
             }
         }
     }
 
     pub(super) fn may_go_over(&self, id: ClientId) -> bool {
-        let Some(client) = self.clients.get(id) else { return false };
+        let Some(client) = self.traffic.clients.get(id) else { return false };
         client.session().is_some()
             && matches!(client.link, Link::None | Link::Waiting { .. })
             && client.inbox.body == Body::None
             && !client.congested
             && !client.ended
             && !client.overdue
-            && self.departures.are_open(self.cx.now)
+            && self.traffic.departures.are_open(self.traffic.cx.now)
     }
 
     /// Whoever waits for a server of a pool that lives elsewhere goes there.
     fn send_home(&mut self, index: u32) {
-        let pool = &self.pools[index];
+        let pool = &self.traffic.pools[index];
         if pool.homes.is_empty() || pool.gate != Gate::Open {
             return;
         }
         // Most stay while many leave: those are not touched.
-        let room = self.departures.room();
-        let may_leave = self.pools[index].waiting.iter().filter(|waiting| self.may_leave(waiting.client));
+        let room = self.traffic.departures.room();
+        let may_leave =
+            self.traffic.pools[index].waiting.iter().filter(|waiting| self.traffic.may_leave(waiting.client));
         let leaving: Vec<_> = may_leave.take(room + 1).collect();
         if leaving.len() > room {
-            self.departures.hold_back();
+            self.traffic.departures.hold_back();
         }
         for waiting in leaving.into_iter().take(room) {
             if self.goes_home(waiting.client) {
-                let place = self.clients.get(waiting.client).map_or(0, |client| client.place);
-                self.pools[index].waiting.leave(waiting.client, waiting.since, place);
+                let place = self.traffic.clients.get(waiting.client).map_or(0, |client| client.place);
+                self.traffic.pools[index].waiting.leave(waiting.client, waiting.since, place);
             }
         }
-        self.schedule(index);
+        self.traffic.schedule(index);
     }
 
     /// At the end of this input, that is: the bytes in hand are not taken.
     fn leaves_for(&mut self, id: ClientId, to: Option<WorkerId>) -> bool {
-        let (Some(to), Some(client)) = (to, self.clients.get_mut(id)) else { return false };
+        let (Some(to), Some(client)) = (to, self.traffic.clients.get_mut(id)) else { return false };
         if client.link == Link::None {
-            client.bind(Link::Waiting { since: self.cx.now });
+            client.bind(Link::Waiting { since: self.traffic.cx.now });
             client.knows_it_waits = false;
         }
-        self.departures.add(id, to);
+        self.traffic.departures.add(id, to);
         true
     }
 
     /// Sends a client away. What is left is a name: the connection itself travels, and its Closed ends this id.
     pub(super) fn depart(&mut self, id: ClientId, to: WorkerId) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.traffic.clients.get(id) else { return };
         let Some(since) = client.link.waiting_since() else { return };
         let index = client.pool;
-        if !self.may_leave(id) {
+        if !self.traffic.may_leave(id) {
             // Something has changed: it waits here like everybody else.
             return self.queue_by_time(index, id, since);
         }
-        let mut left = Client::reserved(self.cx.now);
+        let mut left = Client::reserved(self.traffic.cx.now);
         left.enter(ClientState::Departed);
-        let Some(place) = self.clients.get_mut(id) else { return };
+        let Some(place) = self.traffic.clients.get_mut(id) else { return };
         let mut client = Box::new(std::mem::replace(place, left));
         let Some(session) = client.session_mut() else { return };
         let process_id = session.process_id;
         session.part();
-        self.tell_credentials(index, to);
-        let pool = &mut self.pools[client.pool];
+        self.traffic.tell_credentials(index, to);
+        let pool = &mut self.traffic.pools[client.pool];
         pool.clients = pool.clients.saturating_sub(1);
         let pool = Arc::clone(&pool.name);
         self.sessions.left(process_id, to, client.moved.moves, client.number);
         client.moved = Moved { process_id, moves: client.moved.moves + 1 };
         let kills = self.kills.of(&pool.database);
-        self.departures.begins();
-        self.cx.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
-        self.wants_no_more(index);
+        self.traffic.departures.begins();
+        self.traffic.cx.send_mail(to, Letter::Moves { pool, client, kills }, Some(id.into()));
+        self.traffic.wants_no_more(index);
     }
 
     /// Its connection could not go. Nobody has heard of its leaving: it lives here as before, and waits for a server to come.
     pub(super) fn stays(&mut self, id: ClientId, letter: Letter) {
         debug_assert!(matches!(letter, Letter::Moves { .. }), "only a client that moves may be kept back");
         let Letter::Moves { pool, mut client, kills } = letter else { return };
-        self.departures.stays(self.cx.now);
+        self.traffic.departures.stays(self.traffic.cx.now);
         client.moved.moves -= 1;
         self.join_in(&pool, *client, kills, id, None);
         self.has_departed();
@@ -171,7 +172,7 @@ impl Worker {
         kills: u32,
         id: ClientId,
     ) {
-        self.cx.tell_steward(Letter::Lives { moved: client.moved, left: from });
+        self.traffic.cx.tell_steward(Letter::Lives { moved: client.moved, left: from });
         // A connection that was brought in is read from.
         client.held = false;
         self.join_in(name, client, kills, id, Some(from));
@@ -179,21 +180,21 @@ impl Worker {
 
     /// A client joins the queue of its pool, under the name of that connection.
     fn join_in(&mut self, name: &PoolName, client: Client, kills: u32, id: ClientId, from: Option<WorkerId>) {
-        let since = client.link.waiting_since().unwrap_or(self.cx.now);
+        let since = client.link.waiting_since().unwrap_or(self.traffic.cx.now);
         let Some(index) = self.settle_in(name, client, id) else { return self.turn_away(id) };
         if self.kills.of(&name.database) > kills {
             return self.fail_client(id, &Failure::Killed);
         }
-        if self.shutdown.is_under_way() && self.pools[index].gate != Gate::Open {
+        if self.traffic.shutdown.is_under_way() && self.traffic.pools[index].gate != Gate::Open {
             return self.fail_client(id, &Failure::ShuttingDown);
         }
         if let Some(from) = from
-            && (self.crowded || !self.pools[index].homes.is_empty())
+            && (self.crowded || !self.traffic.pools[index].homes.is_empty())
         {
             // What its old worker knows is out of date, and what we know may be. Or there is no room here for more.
-            self.cx.post(from, Letter::Astray { pool: Arc::clone(&self.pools[index].name) });
+            self.traffic.cx.post(from, Letter::Astray { pool: Arc::clone(&self.traffic.pools[index].name) });
         }
-        self.hold_client(id);
+        self.traffic.hold_client(id);
         self.queue_by_time(index, id, since);
     }
 
@@ -201,7 +202,7 @@ impl Worker {
     pub(super) fn settle_in(&mut self, name: &PoolName, mut client: Client, id: ClientId) -> Option<u32> {
         // Names that two workers share would be counted by both: these are ours alone.
         let name = Arc::new(name.own_copy());
-        let index = self.pool_for(&name);
+        let index = self.traffic.pool_for(&name);
         client.bind(Link::None);
         client.deadline = crate::timers::Deadline::default();
         client.admitted = client.admitted.map(|(database, user)| ((&*database).into(), (&*user).into()));
@@ -209,49 +210,49 @@ impl Worker {
         if let ClientState::Ready(session) = &mut client.state {
             session.database = (&*session.database).into();
             session.user = (&*session.user).into();
-            session.parameters = self.cx.parameter_sets.intern(session.parameters.own_copy());
-            session.greeted = self.cx.parameter_sets.intern(session.greeted.own_copy());
+            session.parameters = self.traffic.cx.parameter_sets.intern(session.parameters.own_copy());
+            session.greeted = self.traffic.cx.parameter_sets.intern(session.greeted.own_copy());
             if let Some(startup) = &mut session.startup {
                 startup.part();
             }
             if !session.statements.is_blank() {
-                session.statements.intern_again(&mut self.cx.statements, &mut self.cx.parameter_sets);
+                session.statements.intern_again(&mut self.traffic.cx.statements, &mut self.traffic.cx.parameter_sets);
             }
-            session.limits = Limits::of(&self.cx.settings, &session.database, &session.user);
+            session.limits = Limits::of(&self.traffic.cx.settings, &session.database, &session.user);
         }
         self.sessions.lives_here(client.moved.process_id, id);
-        *self.clients.get_mut(id)? = client;
-        self.pools[index?].clients += 1;
+        *self.traffic.clients.get_mut(id)? = client;
+        self.traffic.pools[index?].clients += 1;
         index
     }
 
     /// Its database was removed while it travelled.
     pub(super) fn turn_away(&mut self, id: ClientId) {
         let report = Failure::DatabaseRemoved.report();
-        self.cx.tell_error(id, &report);
-        if let Some(client) = self.clients.get_mut(id) {
+        self.traffic.cx.tell_error(id, &report);
+        if let Some(client) = self.traffic.clients.get_mut(id) {
             client.enter(ClientState::Closing);
             self.sessions.ended(client.moved);
         }
-        self.cx.out.close(id);
+        self.traffic.cx.out.close(id);
     }
 
     /// It waited elsewhere: its place in the queue here is that of its time.
     pub(super) fn queue_by_time(&mut self, index: u32, id: ClientId, since: Time) {
-        self.queue(id, since);
-        if self.pools[index].idle.is_empty() {
-            self.ask(index);
+        self.traffic.queue(id, since);
+        if self.traffic.pools[index].idle.is_empty() {
+            self.traffic.ask(index);
         } else {
-            self.schedule(index);
+            self.traffic.schedule(index);
         }
     }
 
     /// A client was on its way to us, and its connection ended first.
     pub(super) fn client_lost(&mut self, from: WorkerId, client: Client) {
         let moved = client.moved;
-        self.cx.tell_steward(Letter::Lives { moved, left: from });
+        self.traffic.cx.tell_steward(Letter::Lives { moved, left: from });
         self.sessions.lost(moved.process_id);
-        self.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
+        self.traffic.cx.tell_steward(Letter::Gone { admitted: client.admitted, moved: Some(moved) });
         self.look_quiet();
     }
 
@@ -259,34 +260,34 @@ impl Worker {
 
     /// The pool lives on these workers.
     pub(super) fn pool_lives_on(&mut self, name: &PoolName, homes: Vec<WorkerId>) {
-        let Some(index) = self.pools.find(name) else { return };
-        let own = self.cx.config.id;
+        let Some(index) = self.traffic.pools.find(name) else { return };
+        let own = self.traffic.cx.config.id;
         self.load.tell_again();
-        let pool = &mut self.pools[index];
+        let pool = &mut self.traffic.pools[index];
         pool.homes = if homes.contains(&own) { Vec::new() } else { homes };
         if pool.asked == Asked::Want {
             pool.asked = Asked::Nothing;
         }
         self.send_home(index);
-        self.ask(index);
+        self.traffic.ask(index);
     }
 
     /// A part of the pool's clients and servers goes to another worker.
     pub(super) fn shed(&mut self, name: &PoolName, to: WorkerId, share_permille: u16) {
-        let Some(index) = self.pools.find(name) else { return };
+        let Some(index) = self.traffic.pools.find(name) else { return };
         self.load.tell_again();
-        let number = self.departures.next_shedding();
-        let pool = &mut self.pools[index];
+        let number = self.traffic.departures.next_shedding();
+        let pool = &mut self.traffic.pools[index];
         let servers_left = pool.servers * u32::from(share_permille) / 1000;
-        let until = self.cx.now + SHED_TIME;
+        let until = self.traffic.cx.now + SHED_TIME;
         pool.shed = Some(Shed { to, share_permille, servers_left, until, number });
-        self.schedule(index);
+        self.traffic.schedule(index);
     }
 
     /// What we know of the pool's homes is out of date: the next client that finds no server here asks the steward.
     pub(super) fn went_astray(&mut self, name: &PoolName) {
-        if let Some(index) = self.pools.find(name) {
-            self.pools[index].homes = Vec::new();
+        if let Some(index) = self.traffic.pools.find(name) {
+            self.traffic.pools[index].homes = Vec::new();
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Service;
 use crate::worker::release::RECOVERY;
 
 /// Requests for one peer that wait until others have been passed on. More of them are dropped: who has sent them may have gone long ago.
@@ -51,17 +51,17 @@ pub(super) fn late_from(since: Time, left: bool, patience: Duration) -> Time {
     since + if left { patience.min(GONE_PATIENCE) } else { patience }
 }
 
-impl Worker {
+impl Service {
     /// What the client of a session is told: a process id, and a cancel key, of which protocol 3.0 has the first four bytes.
     pub(super) fn cancel_key(&mut self, number: u32) -> (u32, [u8; CANCEL_KEY_LEN]) {
-        let mut key = self.cx.random::<CANCEL_KEY_LEN>();
-        let peer = self.cx.settings.peer_id;
+        let mut key = self.traffic.cx.random::<CANCEL_KEY_LEN>();
+        let peer = self.traffic.cx.settings.peer_id;
         if peer == 0 {
             return (number, key);
         }
         loop {
-            let random = u16::from_ne_bytes(self.cx.random());
-            if let Some(sealed) = PeerKey::seal(number, random, peer, &self.cx.config.process_secret) {
+            let random = u16::from_ne_bytes(self.traffic.cx.random());
+            if let Some(sealed) = PeerKey::seal(number, random, peer, &self.traffic.cx.config.process_secret) {
                 key[..4].copy_from_slice(sealed.key());
                 return (sealed.process_id(), key);
             }
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Whom a cancel request is for: the letter that finds out. `Err`: nobody, and why.
     pub(super) fn addressed(&self, process_id: u32, key: &[u8], reply_to: ClientId) -> Result<Letter, &'static str> {
-        let (own, peers) = (self.cx.settings.peer_id, &self.cx.settings.peers);
+        let (own, peers) = (self.traffic.cx.settings.peer_id, &self.traffic.cx.settings.peers);
         let mut key: Box<[u8]> = key.into();
         if own == 0 {
             return Ok(Letter::CancelFor { process_id, key, reply_to });
@@ -79,14 +79,18 @@ impl Worker {
         if sealed.peer() == own {
             let told = sealed.as_told();
             key[..4].copy_from_slice(told.key());
-            return Ok(Letter::CancelFor { process_id: told.number(&self.cx.config.process_secret), key, reply_to });
+            return Ok(Letter::CancelFor {
+                process_id: told.number(&self.traffic.cx.config.process_secret),
+                key,
+                reply_to,
+            });
         }
         let next = sealed.passed_on().ok_or("failed to forward cancel request because its TTL was exhausted")?;
         if !peers.contains_key(&next.peer()) {
             return Err("could not find peer to forward request to");
         }
         key[..4].copy_from_slice(next.key());
-        let (peer, process_id, since) = (next.peer(), next.process_id(), self.cx.now);
+        let (peer, process_id, since) = (next.peer(), next.process_id(), self.traffic.cx.now);
         Ok(Letter::PassOn { stray: Stray { peer, process_id, key, reply_to, since, left: false } })
     }
 
@@ -97,14 +101,14 @@ impl Worker {
         if waiting.len() < WAITING_MAX {
             waiting.push_back((asker, stray));
         } else {
-            self.cx.post(asker, Letter::CancelDone { reply_to: stray.reply_to, unknown: false });
+            self.traffic.cx.post(asker, Letter::CancelDone { reply_to: stray.reply_to, unknown: false });
         }
         self.serve_peer(peer);
     }
 
     /// The connection that carried it has ended, or is not going to be.
     pub(super) fn passed_on(&mut self, peer: u16, asker: WorkerId, reply_to: ClientId) {
-        self.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
+        self.traffic.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
         if let Some(line) = self.strays.get_mut(&peer) {
             line.carried = line.carried.saturating_sub(1);
         }
@@ -115,12 +119,13 @@ impl Worker {
     /// taken away.
     fn serve_peer(&mut self, peer: u16) {
         let patience = self.cancel_patience();
-        let (endpoint, limit) = match self.cx.settings.peers.get(&peer) {
-            _ if peer == PREDECESSOR => (self.cx.config.predecessor.clone(), None),
-            _ if peer == SUCCESSOR => (self.cx.config.place.clone(), None),
-            Some(peer) => {
-                (Some(peer.endpoint.clone()), Some(peer.pool_size.unwrap_or(self.cx.settings.default_pool_size)))
-            }
+        let (endpoint, limit) = match self.traffic.cx.settings.peers.get(&peer) {
+            _ if peer == PREDECESSOR => (self.traffic.cx.config.predecessor.clone(), None),
+            _ if peer == SUCCESSOR => (self.traffic.cx.config.place.clone(), None),
+            Some(peer) => (
+                Some(peer.endpoint.clone()),
+                Some(peer.pool_size.unwrap_or(self.traffic.cx.settings.default_pool_size)),
+            ),
             None => (None, None),
         };
         while let Some(line) = self.strays.get_mut(&peer) {
@@ -134,9 +139,9 @@ impl Worker {
                 return;
             };
             let Stray { process_id, key, reply_to, since, left, .. } = stray;
-            let is_late = self.cx.now >= late_from(since, left, patience);
+            let is_late = self.traffic.cx.now >= late_from(since, left, patience);
             let Some(endpoint) = endpoint.clone().filter(|_| !is_late) else {
-                self.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
+                self.traffic.cx.post(asker, Letter::CancelDone { reply_to, unknown: false });
                 continue;
             };
             line.carried += 1;
@@ -152,7 +157,7 @@ impl Worker {
         for (_, stray) in waiting.filter(|(worker, stray)| *worker == asker && stray.reply_to == reply_to) {
             stray.left = true;
         }
-        let carrier = self.servers.iter().find_map(|(id, server)| match server.carries()? {
+        let carrier = self.traffic.servers.iter().find_map(|(id, server)| match server.carries()? {
             Target::Peer { asker: from, reply_to: whom, since, .. } if (from, whom) == (asker, reply_to) => {
                 Some((id, since))
             }
@@ -160,39 +165,40 @@ impl Worker {
         });
         let Some((id, since)) = carrier else { return };
         let late = late_from(since, true, self.cancel_patience());
-        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(server) = self.traffic.servers.get_mut(id) else { return };
         if let ServerState::Making(making) = &mut server.state {
             if let Purpose::Cancel { target: Target::Peer { left, .. }, .. } = &mut making.purpose {
                 *left = true;
             }
-            self.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
+            self.traffic.cx.timers.set(Subject::Server(id), &mut server.deadline, late);
         } else {
             // The other process may have to pass it on too: it hears of it so.
-            self.close_server(id, "whoever sent the cancel request has gone");
+            self.traffic.close_server(id, "whoever sent the cancel request has gone");
             self.passed_on(peer, asker, reply_to);
         }
     }
 
     /// Opens a connection that carries a cancel request, for a peer or to a server of ours. `endpoint`: what it is called, `address`: where it is.
     pub(super) fn connect_canceller(&mut self, purpose: Purpose, endpoint: Endpoint, address: Endpoint) {
-        let (number, patience) = (self.cx.next_number(), self.cancel_patience());
+        let (number, patience) = (self.traffic.cx.next_number(), self.cancel_patience());
         let due = match purpose {
             Purpose::Cancel { target: Target::Peer { since, left, .. }, .. } => late_from(since, left, patience),
-            _ => self.cx.now + patience,
+            _ => self.traffic.cx.now + patience,
         };
         let making = ServerState::Making(Box::new(Making::new(purpose)));
-        let mut canceller = Server::new(making, NO_POOL, Arc::clone(&self.cx.no_parameters), self.cx.now, number);
+        let mut canceller =
+            Server::new(making, NO_POOL, Arc::clone(&self.traffic.cx.no_parameters), self.traffic.cx.now, number);
         canceller.endpoint = Some(endpoint);
-        let canceller = self.servers.insert(canceller);
-        self.cx.out.connect(canceller, address);
-        if let Some(server) = self.servers.get_mut(canceller) {
-            self.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
+        let canceller = self.traffic.servers.insert(canceller);
+        self.traffic.cx.out.connect(canceller, address);
+        if let Some(server) = self.traffic.servers.get_mut(canceller) {
+            self.traffic.cx.timers.set(Subject::Server(canceller), &mut server.deadline, due);
         }
     }
 
     /// How long a cancel request may be on its way: all that its session does next waits for it, and so does whoever wants the server. Where
     /// `cancel_wait_timeout` is off, that is not without end.
     pub(super) fn cancel_patience(&self) -> Duration {
-        self.cx.settings.cancel_wait_timeout.limit().unwrap_or(RECOVERY)
+        self.traffic.cx.settings.cancel_wait_timeout.limit().unwrap_or(RECOVERY)
     }
 }

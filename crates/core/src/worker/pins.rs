@@ -11,7 +11,7 @@ use crate::pool::Pools;
 use crate::server::Server;
 use crate::time::Time;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 use crate::worker::channels::may_be_handed_over;
 
 /// It stays with its client, also where that rests. What its client only listens to is told by another as soon as it does.
@@ -28,7 +28,7 @@ pub(super) fn pin_due(server: &Server, pools: &Pools, cx: &Context) -> Time {
     pinned_since(server, pools, cx).map_or(Time::NEVER, |since| after(cx.settings.pin_timeout, since))
 }
 
-impl Worker {
+impl Traffic {
     /// Counts it among those that stay with their clients where it is one, and no more where it is none.
     pub(super) fn count_pin(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };

@@ -15,7 +15,7 @@ use crate::settings::PoolMode;
 use crate::statements::UNNAMED_UNKNOWN;
 use crate::time::Duration;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 use crate::worker::release::PROOF_PATIENCE;
 
 /// A query that nobody waits for any more may take this long before it is cancelled: most end sooner, and a cancel
@@ -28,7 +28,7 @@ pub(super) const LEAVES_FOR_GOOD: &str = "its client has left what nothing takes
 /// By DISCARD ALL neither.
 const UNDONE_BY_NOTHING: Kinds = Kinds::LASTING.with(Kinds::SEED);
 
-impl Worker {
+impl Traffic {
     /// The client is gone. `mid_message`: the server has got half a message, and would take anything as its rest.
     pub(super) fn recover(&mut self, id: ServerId, mid_message: bool) {
         self.release_hold(id);

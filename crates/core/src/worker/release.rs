@@ -13,7 +13,7 @@ use crate::pool::gates::Gate;
 use crate::server::{Cancel, Hold, Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 use crate::worker::recover::LEAVES_FOR_GOOD;
 
 /// A server that is not clean this long after its client left is closed.
@@ -22,7 +22,7 @@ pub(super) const RECOVERY: Duration = Duration::from_secs(10);
 /// when they are used.
 pub(super) const PROOF_PATIENCE: Duration = Duration::from_millis(100);
 
-impl Worker {
+impl Traffic {
     /// A clean server: back to its pool, unless it is right for nobody.
     pub(super) fn free_server(&mut self, server_id: ServerId) {
         let now = self.cx.now;

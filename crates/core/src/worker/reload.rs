@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::client::{ClientState, Limits};
 use crate::failure::Failure;
-use crate::id::WorkerId;
+use crate::id::{ClientId, WorkerId};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::login::Phase;
@@ -12,25 +12,24 @@ use crate::pool::Tls;
 use crate::pool::limits::PoolLimits;
 use crate::server::ServerState;
 use crate::settings::Settings;
-use crate::worker::Worker;
+use crate::worker::{Process, Service, Traffic};
 
-impl Worker {
+impl Process {
     pub(super) fn new_settings(&mut self, settings: Arc<Settings>) {
-        let tls = Tls::of(&self.cx.settings);
-        let before = std::mem::replace(&mut self.cx.settings, settings);
-        self.known.renew(&self.cx.settings);
-        if Tls::of(&self.cx.settings) != tls && self.cx.config.id == WorkerId::STEWARD {
-            self.cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
+        self.service.known.renew(&settings);
+        let Traffic { cx, pools, .. } = &mut self.service.traffic;
+        let before = std::mem::replace(&mut cx.settings, Arc::clone(&settings));
+        if Tls::of(&before) != Tls::of(&settings) && cx.config.id == WorkerId::STEWARD {
+            cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
         }
-        let settings = Arc::clone(&self.cx.settings);
-        let mut changed = vec![false; self.pools.indexes().len()];
+        let mut changed = vec![false; pools.indexes().len()];
         let mut removed = changed.clone();
-        for index in self.pools.indexes() {
-            let pool = &mut self.pools[index];
+        for index in pools.indexes() {
+            let pool = &mut pools[index];
             // What was shown would go on to count more than the file's, and nobody be asked for a newer one.
             let user = &pool.name.user;
             if !settings.hba.asks_others() || settings.secrets.get(user) != before.secrets.get(user) {
-                pool.credentials.forget_shown(self.cx.now);
+                pool.credentials.forget_shown(cx.now);
             }
             match settings.database(&pool.name.database) {
                 Some(database) => changed[index as usize] = !pool.renew(Arc::clone(database), &settings),
@@ -40,51 +39,59 @@ impl Worker {
                 }
             }
         }
-        for id in self.clients.ids() {
-            let Some(client) = self.clients.get_mut(id) else { continue };
-            if removed.get(client.pool as usize) == Some(&true) {
-                self.fail_client(id, &Failure::DatabaseRemoved);
-                continue;
-            }
-            let waits_to_be_greeted =
-                matches!(&client.state, ClientState::Login(login) if matches!(login.phase, Phase::Proving));
-            if waits_to_be_greeted && !self.is_still_let_in(id) {
-                self.fail_client(id, &Failure::LookupFailed);
-                continue;
-            }
-            let Some(client) = self.clients.get_mut(id) else { continue };
-            if let Some(session) = client.session_mut() {
-                session.limits = Limits::of(&settings, &session.database, &session.user);
-            }
-            self.renew_client_deadline(id);
+        for id in self.service.traffic.clients.ids() {
+            self.service.renew_client(id, &settings, &removed);
         }
         self.mark_servers(&changed);
-        self.close_listeners();
-        self.adopt_state();
-        for id in self.servers.ids() {
-            self.renew_server_deadline(id);
+        self.service.traffic.close_listeners();
+        self.service.traffic.adopt_state();
+        for id in self.service.traffic.servers.ids() {
+            self.service.renew_server_deadline(id);
         }
+        let traffic = &mut self.service.traffic;
         for (index, removed) in (0..).zip(removed) {
-            self.tell_pinned(index, true);
+            traffic.tell_pinned(index, true);
             if !removed {
-                self.asked_is_stale(index);
-                self.ask(index);
-                self.fill(index);
+                traffic.asked_is_stale(index);
+                traffic.ask(index);
+                traffic.fill(index);
             }
         }
-        self.fill_forced_pools();
+        self.service.fill_forced_pools();
         #[cfg(feature = "planted")]
-        let keeps_limits = self.cx.planted == Some(crate::planted::Planted::KeepLimits);
+        let keeps_limits = self.service.traffic.cx.planted == Some(crate::planted::Planted::KeepLimits);
         #[cfg(not(feature = "planted"))]
         let keeps_limits = false;
         if let Some(steward) = self.steward.as_mut().filter(|_| !keeps_limits) {
-            steward.new_settings(self.cx.now, settings);
+            steward.new_settings(self.service.traffic.cx.now, settings);
         }
         self.post_stewards_letters();
         self.arm_stats();
-        self.look_for_unused();
+        self.service.traffic.look_for_unused();
     }
+}
 
+impl Service {
+    /// This client by new settings, where some pools' databases are `removed`.
+    fn renew_client(&mut self, id: ClientId, settings: &Settings, removed: &[bool]) {
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
+        if removed.get(client.pool as usize) == Some(&true) {
+            return self.fail_client(id, &Failure::DatabaseRemoved);
+        }
+        let waits_to_be_greeted =
+            matches!(&client.state, ClientState::Login(login) if matches!(login.phase, Phase::Proving));
+        if waits_to_be_greeted && !self.is_still_let_in(id) {
+            return self.fail_client(id, &Failure::LookupFailed);
+        }
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
+        if let Some(session) = client.session_mut() {
+            session.limits = Limits::of(settings, &session.database, &session.user);
+        }
+        self.traffic.renew_client_deadline(id);
+    }
+}
+
+impl Traffic {
     /// Where one is no longer to be, or would be all that there may be.
     fn close_listeners(&mut self) {
         for index in self.pools.indexes() {

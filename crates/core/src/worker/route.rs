@@ -10,22 +10,22 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
 use crate::server::{Hold, Server, ServerState};
-use crate::worker::Worker;
+use crate::worker::Service;
 
 /// For the log.
 const TERMINATE: &str = "client close request";
 
-impl Worker {
+impl Service {
     pub(super) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
-        let Some(client) = self.clients.get(id) else { return bytes.len() };
+        let Some(client) = self.traffic.clients.get(id) else { return bytes.len() };
         match client.state {
             ClientState::Login(_) => {
                 let at = self.login_bytes(id, bytes);
-                if self.is_logging_in(id) {
+                if self.traffic.is_logging_in(id) {
                     return at;
                 }
                 // What follows belongs to the session; a closing connection takes nothing more.
-                self.cx.out.skip(at);
+                self.traffic.cx.out.skip(at);
                 at + self.client_bytes(id, &bytes[at..])
             }
             ClientState::Ready(_) => self.session_bytes(id, bytes),
@@ -37,15 +37,15 @@ impl Worker {
     }
 
     pub(super) fn server_bytes(&mut self, id: ServerId, bytes: &[u8]) -> usize {
-        let Some(server) = self.servers.get(id) else { return bytes.len() };
+        let Some(server) = self.traffic.servers.get(id) else { return bytes.len() };
         match server.state {
             ServerState::Making(_) => {
                 let at = self.making_bytes(id, bytes);
-                if self.servers.get(id).is_some_and(|server| matches!(server.state, ServerState::Making(_))) {
+                if self.traffic.servers.get(id).is_some_and(|server| matches!(server.state, ServerState::Making(_))) {
                     return at;
                 }
                 // What follows belongs to its session.
-                self.cx.out.skip(at);
+                self.traffic.cx.out.skip(at);
                 at + self.server_bytes(id, &bytes[at..])
             }
             ServerState::Reserved | ServerState::Canceller { .. } | ServerState::Closing => bytes.len(),
@@ -57,9 +57,9 @@ impl Worker {
     pub(super) fn session_bytes(&mut self, id: ClientId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
         loop {
-            let exit = match Exchange::of(id, self.around()) {
+            let exit = match Exchange::of(id, self.traffic.around()) {
                 Some(mut exchange) => exchange.client_bytes(&mut cursor),
-                None => match Unlinked::of(id, self.around()) {
+                None => match Unlinked::of(id, self.traffic.around()) {
                     Some(mut unlinked) => unlinked.client_bytes(&mut cursor),
                     None => Exit::Drained,
                 },
@@ -72,7 +72,7 @@ impl Worker {
                 }
                 Exit::NeedsServer => match self.acquire(id) {
                     Ok(Some(_)) => continue,
-                    Ok(None) => self.hold_client(id),
+                    Ok(None) => self.traffic.hold_client(id),
                     Err(failure) => self.fail_client(id, &failure),
                 },
                 Exit::NeedsSync | Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
@@ -82,10 +82,10 @@ impl Worker {
                 Exit::NeedsNotifications if !self.hears_out(id) => continue,
                 Exit::Drained => {}
                 Exit::Held | Exit::NeedsNotifications => {
-                    if let Some(client) = self.clients.get_mut(id) {
+                    if let Some(client) = self.traffic.clients.get_mut(id) {
                         client.waits_with(cursor.rest());
                     }
-                    self.hold_client(id);
+                    self.traffic.hold_client(id);
                 }
                 Exit::Ended => self.end_client(id, TERMINATE),
                 Exit::Failed(failure) => self.fail_client(id, &failure),
@@ -99,10 +99,10 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn ask_ahead(&mut self, id: ClientId, needs: &Exit) {
-        let server_id = self.clients.get(id).and_then(|client| client.link.server());
+        let server_id = self.traffic.clients.get(id).and_then(|client| client.link.server());
         let Some(server_id) = server_id else { return };
-        if let Some(server) = self.servers.get_mut(server_id).filter(|server| server.owed.unsynced()) {
-            server.end_unsynced(server_id, &mut self.cx);
+        if let Some(server) = self.traffic.servers.get_mut(server_id).filter(|server| server.owed.unsynced()) {
+            server.end_unsynced(server_id, &mut self.traffic.cx);
             server.hold = Hold::Parameters;
             return;
         }
@@ -116,12 +116,12 @@ impl Worker {
 
     /// Reads from a client that was woken; what was gathered of a message that had to wait is taken up at once.
     pub(super) fn read_on(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
         if !std::mem::take(&mut client.woken) || client.overdue {
             return;
         }
-        if self.gates.is_suspended() && client.session().is_some() {
-            self.suspended.insert(id);
+        if self.traffic.gates.is_suspended() && client.session().is_some() {
+            self.traffic.suspended.insert(id);
             return;
         }
         client.held = false;
@@ -129,14 +129,14 @@ impl Worker {
             self.client_bytes(id, &[]);
         }
         self.look_ended(id);
-        if self.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
-            self.cx.out.read(id, true);
+        if self.traffic.clients.get(id).is_some_and(|client| !client.held && !client.is_over()) {
+            self.traffic.cx.out.read(id, true);
         }
     }
 
     /// A long message has gone to the server.
     fn sent(&mut self, id: ClientId) {
-        if let Some(server) = self.clients.get(id).and_then(|client| client.link.server()) {
+        if let Some(server) = self.traffic.clients.get(id).and_then(|client| client.link.server()) {
             self.ask_away_doubt(server);
             self.settle(server);
         }
@@ -146,7 +146,7 @@ impl Worker {
     #[inline(always)]
     pub(super) fn server_session_bytes(&mut self, id: ServerId, input: &[u8]) -> usize {
         let mut cursor = Cursor::new(input);
-        while let Some(mut answers) = Answers::of(id, self.around()) {
+        while let Some(mut answers) = Answers::of(id, self.traffic.around()) {
             match answers.server_bytes(&mut cursor) {
                 Outcome::Drained => break,
                 Outcome::Ready { cancels } => {
@@ -155,7 +155,7 @@ impl Worker {
                         self.own_query_done(id);
                     }
                     self.settle(id);
-                    if unasked && self.servers.get(id).is_some_and(|server| !server.owed.is_empty()) {
+                    if unasked && self.traffic.servers.get(id).is_some_and(|server| !server.owed.is_empty()) {
                         // A query of ours is on its way now: this would pass for its answer, and each later one for another's.
                         self.fail_server(id, &Failure::ServerBrokeProtocol);
                         break;
@@ -163,18 +163,18 @@ impl Worker {
                 }
                 Outcome::LookEnded => self.look_ended_behind(id),
                 Outcome::Overdue => {
-                    if let Some(client) = self.servers.get(id).and_then(Server::client) {
+                    if let Some(client) = self.traffic.servers.get(id).and_then(Server::client) {
                         self.fail_overdue(client);
                     }
                 }
                 Outcome::CopyForNobody => self.copy_for_nobody(id),
                 Outcome::Notified(message) => self.notified(id, &message),
-                Outcome::LeavesChannels(left) => self.left_channels(id, left.as_ref()),
+                Outcome::LeavesChannels(left) => self.traffic.left_channels(id, left.as_ref()),
                 Outcome::AsksChannels => self.asks_channels(id),
                 Outcome::OwnQueryFailed(failure) => self.own_query_failed(id, &failure),
                 Outcome::EndedIdle => {
-                    self.note_short_life(id);
-                    self.close_server(id, "server sent an error while idle");
+                    self.traffic.note_short_life(id);
+                    self.traffic.close_server(id, "server sent an error while idle");
                 }
                 Outcome::Broken(failure) => {
                     self.fail_server(id, &failure);
@@ -192,48 +192,51 @@ impl Worker {
     /// Nothing is owed, and these bytes are a reply all the same. (An error may be a time limit's, or say that PostgreSQL stops.)
     #[cold]
     fn has_unasked_reply(&self, id: ServerId, rest: &[u8]) -> bool {
-        self.servers.get(id).is_some_and(|server| server.owed.is_empty()) && begins_with_reply(rest)
+        self.traffic.servers.get(id).is_some_and(|server| server.owed.is_empty()) && begins_with_reply(rest)
     }
 
     /// Its client, which is held back for something that is owed, asks again if anything has come. This is the one place where
     /// it does: see `wait_for_replies`.
     #[inline]
     fn wake_held_back(&mut self, id: ServerId) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(server) = self.traffic.servers.get_mut(id) else { return };
         let wakes = server.owed.wakes();
         let ServerState::Linked(client) = server.state else { return };
         if wakes {
-            self.wake_client(client);
+            self.traffic.wake_client(client);
         }
-        debug_assert!(!self.servers.get(id).is_some_and(Server::is_stalled), "who is held back waits for what comes");
+        debug_assert!(
+            !self.traffic.servers.get(id).is_some_and(Server::is_stalled),
+            "who is held back waits for what comes"
+        );
     }
 
     /// The driver has much to send on a connection: whoever feeds it is not read.
     pub(super) fn client_congested(&mut self, id: ClientId, congested: bool) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(client) = self.traffic.clients.get_mut(id) else { return };
         client.congested = congested;
         match (client.link.server(), congested) {
-            (Some(server), true) => self.hold_server(server),
+            (Some(server), true) => self.traffic.hold_server(server),
             (Some(server), false) => {
-                self.release_hold(server);
-                self.wake_client(id);
+                self.traffic.release_hold(server);
+                self.traffic.wake_client(id);
             }
             (None, true) => {}
             (None, false) => {
-                self.wake_client(id);
+                self.traffic.wake_client(id);
                 self.console_goes_on(id);
             }
         }
         if !congested {
-            self.tell_kept(id);
+            self.traffic.tell_kept(id);
         }
     }
 
     pub(super) fn server_congested(&mut self, id: ServerId, congested: bool) {
-        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(server) = self.traffic.servers.get_mut(id) else { return };
         server.congested = congested;
         if let (Some(client), false) = (server.client(), congested) {
-            self.wake_client(client);
+            self.traffic.wake_client(client);
         }
     }
 }

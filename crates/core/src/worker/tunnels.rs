@@ -6,9 +6,9 @@ use crate::making::Purpose;
 use crate::pool::Asked;
 use crate::server::ServerState;
 use crate::time::Time;
-use crate::worker::Worker;
+use crate::worker::Traffic;
 
-impl Worker {
+impl Traffic {
     /// The client needs a server connection that is nobody else's.
     pub(super) fn want_tunnel(&mut self, id: ClientId) {
         let since = self.cx.now;
