@@ -11,6 +11,7 @@ use std::sync::Arc;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use crate::console::session::Console;
+use crate::id::NO_POOL;
 use crate::id::{Moved, ServerId};
 use crate::inbox::{Body, Inbox};
 use crate::label;
@@ -18,7 +19,6 @@ use crate::login::Login;
 use crate::parameters::startup::Startup;
 use crate::parameters::{ParameterSet, ParameterSets};
 use crate::peer::{Peer, TlsInfo};
-use crate::pool::NO_POOL;
 use crate::settings::{PoolMode, Settings};
 use crate::sparse::{Blank, Sparse};
 use crate::statements::{ClientStatements, Unnamed};

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+/// The pool index of a connection that belongs to none: of a client that is not in yet, or on the console, of a server that carries a cancel. No
+/// `Option`, since nothing looks for their pools: `invariants.rs` has whoever is in, and whoever serves, in one that is there.
+pub(crate) const NO_POOL: u32 = u32::MAX;
+
 /// A worker's number, from 0. Worker 0 is also the steward: it keeps what is one for the whole process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u16);

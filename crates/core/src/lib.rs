@@ -20,6 +20,7 @@ pub mod settings;
 pub mod time;
 pub mod worker;
 
+mod bytes;
 mod client;
 mod console;
 mod context;

@@ -221,7 +221,7 @@ impl Server {
         if !self.mirror.has_unproved() {
             return false;
         }
-        let runs_code = |statement: &Statement| code.is_some_and(|code| !code.is_nothing_to(statement));
+        let runs_code = |statement: &Statement| code.is_some_and(|code| !statement.calls_nothing_of(code));
         let statement = loop {
             let Some(statement) = self.mirror.next_unproved() else { return false };
             if !runs_code(&statement) {

@@ -14,7 +14,7 @@ use crate::names::PoolName;
 use crate::parameters::ParameterSet;
 use crate::parameters::startup::SavedStartup;
 use crate::peer::{Peer, TlsInfo};
-use crate::pool::Credentials;
+use crate::pool::credentials::Credentials;
 use crate::statements::{SavedStatements, SavedUnnamed};
 use crate::time::Time;
 
@@ -33,7 +33,7 @@ pub(crate) struct Passport {
     pub(crate) standby: Option<bool>,
     /// What its cancel requests name.
     pub(crate) process_id: u32,
-    #[serde(with = "bytes")]
+    #[serde(with = "crate::bytes")]
     pub(crate) cancel_key: Box<[u8]>,
     /// The number of its last batch.
     pub(crate) batch: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Passport {
     age_us: u64,
     idle_us: u64,
     /// It has sent this, and nothing has been done of it.
-    #[serde(with = "bytes")]
+    #[serde(with = "crate::bytes")]
     pub(crate) unread: Vec<u8>,
 }
 
@@ -132,21 +132,4 @@ impl Passport {
 /// The process's own time has not begun much before.
 fn before(now: Time, us: u64) -> Time {
     Time(now.0.saturating_sub(us))
-}
-
-/// Bytes as text in base64.
-pub(crate) mod bytes {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD as BASE64;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(bytes: &impl AsRef<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
-        BASE64.encode(bytes).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<Vec<u8>>>(deserializer: D) -> Result<T, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        BASE64.decode(text).map(T::from).map_err(D::Error::custom)
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use crate::kept::Kinds;
+use crate::kept::kinds::Kinds;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 

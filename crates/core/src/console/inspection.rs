@@ -14,7 +14,7 @@ use crate::server::{Cancel, Server, ServerState};
 use crate::settings::PoolMode;
 use crate::stats::{Averages, Counters};
 use crate::steward::Steward;
-use crate::worker::peers::{Line, Lines};
+use crate::worker::lines::{Line, Lines};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PeerReport, PoolReport};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::Names;
+use crate::contract::names::Names;
 use crate::pool::gates::Gates;
 use crate::stats::Counters;
 use crate::time::Duration;

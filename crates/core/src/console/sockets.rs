@@ -1,11 +1,11 @@
 //! Rows of SHOW CLIENTS, SHOW SERVERS and SHOW PINS: what is told of one connection. There may be many, so they are told in portions.
 
 use crate::client::{Client, ClientState, Link};
+use crate::id::NO_POOL;
 use crate::id::{Side, TableId};
 use crate::label::pointer;
 use crate::names::CONSOLE;
 use crate::peer::Peer;
-use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
 

@@ -26,6 +26,7 @@
 //!   be kept back, and then `Stays` is the next input: nobody else heard of its leaving.
 
 pub mod event;
+pub(crate) mod names;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use crate::time::Duration;
 pub use crate::mail::Mail;
 pub use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 pub use event::{Command, Event, Level, Reloaded};
+pub use names::{Host, Names, Zone};
 
 /// Bytes waiting to be sent on one connection above which its source is no longer read.
 pub const CONGESTED_BYTES: usize = 64 * 1024;
@@ -99,32 +101,6 @@ pub enum Input<'a> {
     Stop,
     /// Time has come to what `poll_timeout` gave, or just passed.
     Timeout,
-}
-
-/// What names are remembered as.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
-    pub hosts: Vec<Host>,
-    pub zones: Vec<Zone>,
-}
-
-/// A zone whose serial number is looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zone {
-    pub name: Arc<str>,
-    /// `None`: nobody has told it yet.
-    pub serial: Option<u32>,
-    pub hosts: u64,
-}
-
-/// A host's name, and what it was found to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    pub name: Arc<str>,
-    /// None where it has none.
-    pub addresses: Vec<IpAddr>,
-    /// How long that counts.
-    pub ttl: Duration,
 }
 
 /// What to do.

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use super::Exchange;
 use crate::kept::leaves::Leaves;
-use crate::statements::{Statement, text_of};
+use crate::owed::Touched;
+use crate::parameters::ParameterSet;
+use crate::parameters::encodings::{lowers_to_ascii, reads_bytes};
+use crate::statements::Statement;
+use crate::statements::definition::text_of;
 
 impl Exchange<'_> {
     /// A Parse is sent.
@@ -75,5 +79,19 @@ impl Exchange<'_> {
         if self.server.mirror.unnamed_in != self.server.owed.batch() {
             self.analyses_again(&definition);
         }
+    }
+
+    /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
+    pub(super) fn misreads(&self, leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {
+        (leaves.uncertain && (doubtful || !under.has_standard_strings()))
+            || (leaves.beyond_ascii && (doubtful || !reads_bytes(under.encoding())))
+            || (leaves.words_beyond_ascii && lowers_to_ascii(self.server.encoding()))
+    }
+
+    /// A text that is sent now may be read under other parameters than its client has been told: what may have changed them is not
+    /// answered yet.
+    #[inline]
+    pub(super) fn may_be_read_otherwise(&self) -> bool {
+        self.server.kept.strings_set && self.server.owed.reported_parameters() != Touched::Answered
     }
 }

@@ -3,9 +3,7 @@
 //! Its own server knows nothing of those channels. So it is told to listen to them first, and what is left of them behind the transaction is what the
 //! client still listens to.
 
-use weir_wire::frontend::Parse;
-use weir_wire::report::Report;
-use weir_wire::{FrontendTag, TransactionStatus, write};
+use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::requests::calls_large_object;
 use super::sequences::{Carried, carried};
@@ -14,8 +12,8 @@ use crate::failure::channels_elsewhere;
 use crate::kept::leaves::Leaves;
 use crate::kept::{Lists, NeedsChannels};
 use crate::message::Message;
-use crate::owed::{Note, Owed, Request, Standing};
-use crate::statements::text_of;
+use crate::owed::Standing;
+use crate::statements::definition::text_of;
 
 impl Exchange<'_> {
     /// `None`: the message may be sent.
@@ -67,27 +65,6 @@ impl Exchange<'_> {
         }
         // Where nobody knows what it calls, it mostly leaves none.
         (needs != NeedsChannels::Unseen).then(|| self.fail_message(message, channels_elsewhere()))
-    }
-
-    /// A text, or what uses one, is not carried out, in its turn.
-    pub(super) fn fail_message(&mut self, message: &Message<'_>, report: Report) -> Verdict {
-        if let Some(verdict) = self.before_unsynced_query(message) {
-            return verdict;
-        }
-        match message.tag {
-            FrontendTag::Query => self.fail_text(message, None, report),
-            FrontendTag::FunctionCall => {
-                // Its error has a ReadyForQuery behind it. There is no function of this number.
-                self.server.owed.push(Owed::client(Request::FunctionCall).note(Note::Fails(Box::new(report))));
-                self.cx.out.send(self.server_id, |out| write::function_call(out, 0));
-                self.skip(message)
-            }
-            FrontendTag::Parse => {
-                let name = Parse::read(message.body()).map_or(&b""[..], |parse| parse.name);
-                self.fail_text(message, Some(name), report)
-            }
-            _ => self.fail_in_order(message, report),
-        }
     }
 
     fn channels_needed(&self, message: &Message<'_>) -> Needed {

@@ -8,6 +8,7 @@ mod analysed;
 mod completed;
 mod deallocated;
 mod errors;
+mod failing;
 mod listens;
 mod notified;
 mod own_names;

@@ -28,7 +28,7 @@ use crate::owed::{Owed, Request, Standing, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
 use crate::sql::{Raw, Tokens};
-use crate::statements::text_of;
+use crate::statements::definition::text_of;
 
 /// What one client may have prepared again, all at once.
 const STATEMENTS_MAX: usize = 1000;

@@ -375,17 +375,6 @@ impl Exchange<'_> {
         let now = self.session.reading(&mut self.cx.parameter_sets);
         self.server.settings_around(definition, reading, now)
     }
-
-    /// Answers a message with an error of ours where its reply belongs: something that must fail is sent in its place.
-    pub(super) fn fail_in_order(&mut self, message: &Message<'_>, report: Report) -> Verdict {
-        if self.server.mirror.unnamed_unasked != 0 {
-            // Nothing behind it is carried out.
-            self.ask_parameters_of_unnamed();
-        }
-        let owed = Owed::client(Request::DescribeStatement);
-        self.server.send_what_fails(self.server_id, owed.note(Note::Fails(Box::new(report))), self.cx);
-        self.skip(message)
-    }
 }
 
 /// How a statement's name goes to the server.

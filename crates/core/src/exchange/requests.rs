@@ -8,16 +8,16 @@ use std::sync::Arc;
 use weir_wire::{FrontendTag, TransactionStatus};
 
 use super::Exchange;
-use crate::failure::{BatchFailure, Failure, Uncertain};
+use crate::failure::{Failure, Uncertain};
 use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
-use crate::owed::{HARMLESS, Owed, Request, Touched};
-use crate::parameters::encodings::{lowers_to_ascii, reads_bytes};
+use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::{ParameterSet, reading};
 use crate::server::{Hold, Server};
-use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config, text_of};
+use crate::statements::definition::text_of;
+use crate::statements::{Closes, SERVER_NAME_PREFIX, names_set_config};
 
 /// The function's number (src/include/catalog/pg_proc.dat).
 const SET_CONFIG: u32 = 2078;
@@ -171,29 +171,6 @@ impl Exchange<'_> {
         verdict
     }
 
-    /// A simple query or a function call behind what no Sync has ended.
-    #[inline]
-    pub(super) fn before_unsynced_query(&mut self, message: &Message<'_>) -> Option<Verdict> {
-        let asks = matches!(message.tag, FrontendTag::Query | FrontendTag::FunctionCall);
-        if asks && self.server.owed.unsynced() { self.joins_unsynced() } else { None }
-    }
-
-    fn joins_unsynced(&mut self) -> Option<Verdict> {
-        let owed = &self.server.owed;
-        if owed.joins_ours() && owed.is_empty() && owed.may_be_synced(self.server.status) {
-            // What is prepared stays, and no query of ours stands ahead of the client's in its transaction.
-            return Some(Verdict::Stop(Exit::NeedsSync));
-        }
-        if owed.joins_ours() && !owed.is_empty() {
-            return Some(self.wait_for_replies());
-        }
-        // PostgreSQL 18 fails what follows the Sync of a batch that one of these ended: "StartTransactionCommand: unexpected state
-        // STARTED" (src/backend/access/transam/xact.c).
-        self.server.close_needed = true;
-        let failed = || Verdict::Stop(Exit::failed(Failure::Batch(BatchFailure::QueryJoinsOurs)));
-        self.server.owed.joins_ours().then(failed)
-    }
-
     /// A Sync directly behind such a query.
     fn before_dormant_sync(&mut self) -> Option<Verdict> {
         if !self.server.owed.is_empty() {
@@ -318,13 +295,6 @@ impl Exchange<'_> {
         self.behind_altering(misread || leaves.ends_transaction);
     }
 
-    /// What a text says cannot be known: its strings and letters may be others than they seem, under the parameters under which it is read.
-    pub(super) fn misreads(&self, leaves: &Leaves, under: &ParameterSet, doubtful: bool) -> bool {
-        (leaves.uncertain && (doubtful || !under.has_standard_strings()))
-            || (leaves.beyond_ascii && (doubtful || !reads_bytes(under.encoding())))
-            || (leaves.words_beyond_ascii && lowers_to_ascii(self.server.encoding()))
-    }
-
     /// Whether a RESET ALL changes nothing in how texts are read. Where its client has defaults of its own, the server's may stand until those are
     /// given again.
     #[cold]
@@ -332,13 +302,6 @@ impl Exchange<'_> {
         let (Some(welcome), None) = (&self.server.welcome, &self.session.startup) else { return false };
         let value = |set: &ParameterSet, name| set.get(name).map(|own| Arc::clone(&own.value));
         READ_BY.iter().all(|name| value(&self.session.parameters, name) == value(&welcome.defaults, name))
-    }
-
-    /// A text that is sent now may be read under other parameters than its client has been told: what may have changed them is not
-    /// answered yet.
-    #[inline]
-    pub(super) fn may_be_read_otherwise(&self) -> bool {
-        self.server.kept.strings_set && self.server.owed.reported_parameters() != Touched::Answered
     }
 
     /// Data for a copy, or its end. Sent ahead of the CopyInResponse it waits for that; outside of a copy it is ignored, as in

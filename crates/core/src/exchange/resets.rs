@@ -16,7 +16,8 @@ use crate::parameters::resets::Resets;
 use crate::parameters::resetting::{Names, Noted};
 use crate::parameters::startup::{Hindrance, Startup};
 use crate::server::Hold;
-use crate::statements::{reads_nothing, text_of};
+use crate::statements::definition::text_of;
+use crate::statements::reads_nothing;
 
 impl Exchange<'_> {
     /// What comes of a message that cannot go on yet, or at all, because of what it may reset; else what goes ahead of it is sent.

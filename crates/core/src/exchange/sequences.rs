@@ -16,7 +16,8 @@ use crate::failure::sequences_elsewhere;
 use crate::message::Message;
 use crate::ours::FORGETS_SEQUENCES;
 use crate::owed::Standing;
-use crate::statements::{Mirror, Statement, text_of};
+use crate::statements::definition::text_of;
+use crate::statements::{Mirror, Statement};
 
 /// Of what a Parse says of types that declares none.
 const NO_TYPES: usize = 2;

@@ -17,7 +17,7 @@ use super::words::{NAMES_MAX, NESTED_MAX};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::reading::is_read;
 use crate::sql::{Raw, Tokens, dotted_name, names_temporary};
-use crate::statements::text_of;
+use crate::statements::definition::text_of;
 
 /// What a text may do to its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

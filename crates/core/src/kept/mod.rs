@@ -11,7 +11,7 @@ pub(crate) mod catalogue;
 pub(crate) mod channels;
 pub(crate) mod exact;
 pub(crate) mod glance;
-mod kinds;
+pub(crate) mod kinds;
 pub(crate) mod knowledge;
 pub(crate) mod leaves;
 pub(crate) mod look;

@@ -15,7 +15,7 @@ use super::glance::Glance;
 use super::leaves::{Inserts, Leaves, declared_types};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::sql::{Raw, Tokens, is_keyword};
-use crate::statements::{Statement, text_of};
+use crate::statements::definition::text_of;
 
 /// Texts of one database that are read. Beyond it any text may leave anything.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -466,11 +466,6 @@ impl Code {
     /// Else any text may leave anything.
     pub(crate) fn is_known(&self) -> bool {
         matches!(self, Self::Known(_))
-    }
-
-    /// A statement calls none of it, for certain.
-    pub(crate) fn is_nothing_to(&self, statement: &Statement) -> bool {
-        matches!(self, Self::Known(words) if statement.called(words).is_none())
     }
 
     pub(super) fn words(&self) -> Option<&Arc<Words>> {

@@ -12,6 +12,7 @@
 
 pub(crate) mod authentication;
 pub(crate) mod client_login;
+mod looking_up;
 pub(crate) mod lookup;
 pub(crate) mod options;
 pub(crate) mod strangers;

@@ -24,7 +24,7 @@ mod batches;
 mod copy;
 mod executed;
 mod failing;
-mod marks;
+pub(crate) mod marks;
 mod names;
 mod places;
 mod ready;

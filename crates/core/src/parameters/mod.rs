@@ -18,9 +18,9 @@ use weir_wire::startup::STARTUP_LEN_MAX;
 
 pub(crate) use sets::ParameterSets;
 
-use crate::owed::FORMER;
+use crate::bytes;
+use crate::owed::marks::FORMER;
 use crate::parameters::encodings::reads_alike;
-use crate::passport::bytes;
 use crate::sql::names_temporary;
 use crate::writing::{is_blank, write_query, write_reset, write_set};
 

@@ -17,7 +17,8 @@ use crate::parameters::meanings::{InDoubt, Kind, Meaning, Meanings};
 use crate::parameters::resets::{Change, Resets, Unread, goes_on_behind_rollback};
 use crate::parameters::resetting::{BatchResets, Names, Noted, Standings};
 use crate::parameters::{Parameter, ParameterSet, is_reported_by_all};
-use crate::statements::{Runs, text_of};
+use crate::statements::Runs;
+use crate::statements::definition::text_of;
 
 /// What PostgreSQL takes for a transaction as it begins (`StartTransaction`, src/backend/access/transam/xact.c at 18).
 const TRANSACTION_BEGINS_WITH: [&str; 3] =

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::names::PoolName;
-use crate::pool::{Pool, Pools};
 use crate::settings::{Database, PoolMode, SessionState, Settings, UserSettings};
 use crate::time::Duration;
 
@@ -95,7 +94,7 @@ pub(crate) struct PoolLimits {
 impl PoolLimits {
     /// Whether each of so many workers may have a server that listens, in each of so many pools of the database and of the user, and as many
     /// may do the work.
-    fn has_room_for_listeners(&self, workers: u32, in_database: u32, of_user: u32) -> bool {
+    pub(super) fn has_room_for_listeners(&self, workers: u32, in_database: u32, of_user: u32) -> bool {
         let is_enough = |limit: Option<u32>, pools: u32| limit.is_none_or(|limit| limit > 2 * pools * workers);
         let shared = is_enough(self.database, in_database) && is_enough(self.user, of_user);
         self.mode == PoolMode::Transaction && self.keeps && !self.refuses && self.size > workers && shared
@@ -150,20 +149,6 @@ fn forgotten_after(pool: &PoolName, settings: &Settings, least: u32) -> Option<D
     let is_filled = database.forced_user.is_some() && least > 0 && !is_auto;
     let any = settings.pool_idle_timeout.limit().filter(|_| !is_filled);
     auto.into_iter().chain(any).min()
-}
-
-impl Pools {
-    /// Each worker may come to have a server that listens in each pool, and somebody has to do the work.
-    pub(crate) fn have_room_for_listeners(&self, index: u32, workers: u16) -> bool {
-        let pool = &self[index];
-        let of = |same: fn(&PoolName, &PoolName) -> bool| {
-            let listens = |other: &&Pool| other.limits.keeps && !other.limits.refuses && same(&other.name, &pool.name);
-            self.iter().filter(listens).count() as u32
-        };
-        let in_database = of(|one, other| one.database == other.database);
-        let of_user = of(|one, other| one.user == other.user);
-        pool.limits.has_room_for_listeners(u32::from(workers), in_database, of_user)
-    }
 }
 
 #[cfg(test)]

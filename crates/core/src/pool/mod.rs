@@ -4,12 +4,16 @@
 //! each. Who is linked to whom is decided in `link.rs`.
 
 pub(crate) mod checks;
+pub(crate) mod credentials;
 pub(crate) mod endpoints;
 pub(crate) mod gates;
 pub(crate) mod limits;
+pub(crate) mod origin;
 mod pools;
 pub(crate) mod proven;
 pub(crate) mod queue;
+mod telling;
+pub(crate) mod told;
 pub(crate) mod welcome;
 
 use std::collections::VecDeque;
@@ -17,174 +21,33 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
-use crate::auth::{ScramKeys, Secret};
-use crate::context::Context;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
 use crate::kept::channels::Listener;
 use crate::kept::knowledge::Knowledge;
-use crate::mail::Letter;
 use crate::making::Purpose;
 use crate::names::PoolName;
 use crate::peer::Endpoint;
 use crate::pool::checks::Checks;
+pub(crate) use crate::pool::credentials::Credentials;
 use crate::pool::gates::Gate;
 use crate::pool::limits::PoolLimits;
+use crate::pool::origin::{Origin, Tls};
 pub(crate) use crate::pool::pools::Pools;
 use crate::pool::proven::Proven;
 use crate::pool::queue::Queue;
+use crate::pool::told::{Asked, Recall, Share, Shed};
 pub(crate) use crate::pool::welcome::Welcome;
-use crate::settings::{Database, PoolMode, Settings, TlsMode};
+use crate::settings::{Database, PoolMode, Settings};
 
 use crate::stats::Counters;
 use crate::time::{Duration, Time};
 use crate::timers::Deadline;
 use crate::watched::Watched;
 
-/// The pool index of a connection that belongs to none: of a client that is not in yet, or on the console, of a server that carries a cancel. No
-/// `Option`, since nothing looks for their pools: `invariants.rs` has whoever is in, and whoever serves, in one that is there.
-pub(crate) const NO_POOL: u32 = u32::MAX;
 /// Servers that a worker logs in to at once for one pool, so that a burst does not become a storm of logins.
 pub(crate) const CONNECTING_MAX: u32 = 8;
-
-/// How long the client has waited that a server is recalled for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Its worker has no server at all: it waits until one comes.
-    Since(Time),
-    /// It may have been served in the meantime: what it waited is compared with what others wait.
-    Lasted(Duration),
-}
-
-/// A worker's share of a pool's servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// So many are kept, however long nobody needs them.
-    pub(crate) least: u32,
-    /// More than so many are closed as they become free.
-    pub(crate) most: u32,
-}
-
-impl Default for Share {
-    fn default() -> Self {
-        Self { least: 0, most: u32::MAX }
-    }
-}
-
-/// What this worker last heard from the steward about more servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Nothing,
-    /// A Want is under way.
-    Want,
-    Full {
-        alone: bool,
-    },
-}
-
-/// Another worker's client that waits for a server of ours.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Recall {
-    pub(crate) to: WorkerId,
-    pub(crate) wait: Wait,
-    pub(crate) until: Time,
-}
-
-/// A part of what is here goes to a worker that has less to do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shed {
-    pub(crate) to: WorkerId,
-    /// How likely it is for a client to go; each draws once, when it next has something to ask.
-    pub(crate) share_permille: u16,
-    pub(crate) servers_left: u32,
-    pub(crate) until: Time,
-    /// Which shedding this is, among all of the worker's.
-    pub(crate) number: u32,
-}
-
-/// What the settings said when a server was made, as far as it is why the server is as it is.
-#[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    database: Arc<Database>,
-    mode: PoolMode,
-    keeps: bool,
-    tls: Tls,
-}
-
-/// How servers are spoken to: `server_tls_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tls {
-    mode: TlsMode,
-    direct: bool,
-    files: u64,
-}
-
-impl Tls {
-    pub(crate) fn of(settings: &Settings) -> Self {
-        Self { mode: settings.server_tls_sslmode, direct: settings.server_tls_direct, files: settings.server_tls_files }
-    }
-}
-
-impl Origin {
-    /// The database's name on the server.
-    pub(crate) fn server_database(&self, pool: &PoolName) -> Arc<str> {
-        Arc::clone(self.database.server_database.as_ref().unwrap_or(&pool.database))
-    }
-
-    /// Both are of one database.
-    pub(crate) fn leads_as(&self, other: &Self) -> bool {
-        let (database, others) = (&self.database, &other.database);
-        database.server_database == others.server_database && database.endpoints == others.endpoints
-    }
-
-    /// Whether a server of one is as good as one of the other.
-    pub(crate) fn equals(&self, other: &Self) -> bool {
-        let (database, others) = (&self.database, &other.database);
-        let over_tcp = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp { .. });
-        // What a session left behind is for nobody else, and its server is not reset between transactions.
-        self.mode == other.mode
-            && self.keeps == other.keeps
-            && (self.tls == other.tls || !database.endpoints.iter().any(over_tcp))
-            && self.leads_as(other)
-            && database.forced_user == others.forced_user
-            && database.forced_password == others.forced_password
-            && database.startup_parameters == others.startup_parameters
-            && database.connect_query == others.connect_query
-    }
-}
-
-/// What its clients' logins have brought that logins to its servers may need.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Credentials {
-    /// The keys of a client that logged in with the SCRAM secret which the server has too.
-    pub(crate) keys: Option<ScramKeys>,
-    /// The secret that was looked up, of a user who is not in the file, or that was shown.
-    pub(crate) secret: Option<Secret>,
-    /// PAM or a directory has found it right: it counts more than the file's.
-    pub(crate) shown: bool,
-    /// When that was asked for, or the login with the file's: a login that began before another one, and ends behind it, brings nothing newer.
-    pub(crate) since: Time,
-}
-
-impl Credentials {
-    /// Nor does what was on its way by then count.
-    pub(crate) fn forget_shown(&mut self, now: Time) {
-        if self.shown {
-            *self = Self { since: now, ..Self::default() };
-        }
-    }
-
-    /// A login has brought others. Whether they are news: so is that those of before were looked up and hold still.
-    pub(crate) fn meet(&mut self, others: Self) -> bool {
-        if others.since < self.since {
-            return false;
-        }
-        let is_news = others.secret.is_some() || (&others.keys, &others.secret) != (&self.keys, &self.secret);
-        *self = others;
-        is_news
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -510,46 +373,5 @@ impl Pool {
             self.proven.clear();
         }
         self.welcome = Some(welcome);
-    }
-
-    /// A server has told whether it is a standby: that is what whoever comes next is told, whatever else servers of other logins were told.
-    pub(crate) fn learn_standby(&mut self, standby: Option<bool>, cx: &mut Context) {
-        if let (Some(known), Some(standby)) = (&self.welcome, standby)
-            && known.standby() != Some(standby)
-        {
-            let welcome = Arc::new(known.with_standby(standby));
-            self.set_welcome(Arc::clone(&welcome));
-            self.tell_welcome(&welcome, cx);
-        }
-    }
-
-    pub(crate) fn tell_welcome(&self, welcome: &Arc<Welcome>, cx: &mut Context) {
-        let credentials = Box::new(self.credentials.clone());
-        for worker in cx.other_workers() {
-            let (pool, welcome) = (Arc::clone(&self.name), Arc::clone(welcome));
-            cx.post(worker, Letter::Welcome { pool, welcome, credentials: credentials.clone() });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_login_that_began_earlier_brings_nothing_newer() {
-        let of = |secret: &str, at: u64| Credentials {
-            secret: Some(Secret::parse(secret)),
-            since: Time(at),
-            ..Credentials::default()
-        };
-        let mut known = Credentials::default();
-        assert!(
-            known.meet(of("new", 2))
-                && !known.meet(of("old", 1))
-                && known.meet(of("new", 3))
-                && !known.meet(of("other", 2))
-        );
-        assert!(known.secret == Some(Secret::parse("new")) && known.meet(of("newer", 3)));
     }
 }

@@ -131,6 +131,20 @@ impl std::ops::IndexMut<u32> for Pools {
     }
 }
 
+impl Pools {
+    /// Each worker may come to have a server that listens in each pool, and somebody has to do the work.
+    pub(crate) fn have_room_for_listeners(&self, index: u32, workers: u16) -> bool {
+        let pool = &self[index];
+        let of = |same: fn(&PoolName, &PoolName) -> bool| {
+            let listens = |other: &&Pool| other.limits.keeps && !other.limits.refuses && same(&other.name, &pool.name);
+            self.iter().filter(listens).count() as u32
+        };
+        let in_database = of(|one, other| one.database == other.database);
+        let of_user = of(|one, other| one.user == other.user);
+        pool.limits.has_room_for_listeners(u32::from(workers), in_database, of_user)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! What a statement may do to its session and transaction, as far as its text tells.
 
-use super::text_of;
+use super::definition::text_of;
 use crate::parameters::reading;
 use crate::sql::from_first_word;
 

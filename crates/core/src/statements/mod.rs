@@ -8,7 +8,6 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -19,12 +18,14 @@ use weir_wire::backend::StatementShape;
 
 use crate::id::WorkerId;
 use crate::kept::leaves::Leaves;
-use crate::kept::words::Words;
+use crate::kept::words::{Code, Words};
 use crate::parameters::ParameterSet;
 use crate::parameters::resets::Resets;
+use crate::statements::definition::text_of;
 
 mod client;
 mod closes;
+pub(crate) mod definition;
 mod effect;
 mod mirror;
 mod unnamed;
@@ -141,6 +142,11 @@ impl Statement {
         self.by_words(words, |called| called.leaves.clone())
     }
 
+    /// It calls none of that code, for certain.
+    pub(crate) fn calls_nothing_of(&self, code: &Code) -> bool {
+        matches!(code, Code::Known(words) if self.called(words).is_none())
+    }
+
     /// Whether it leaves nothing for certain.
     pub(crate) fn is_plain(&self, words: &Arc<Words>) -> bool {
         self.by_words(words, |called| called.is_plain)
@@ -189,11 +195,6 @@ impl Statement {
             shape: AtomicU64::new(self.shape.load(Relaxed)),
         }
     }
-}
-
-/// The text of a statement's definition, which the types of its parameters follow.
-pub(crate) fn text_of(definition: &[u8]) -> &[u8] {
-    CStr::from_bytes_until_nul(definition).map_or(definition, CStr::to_bytes)
 }
 
 /// Looks a statement up by its definition.

@@ -19,7 +19,7 @@ use crate::names::PoolName;
 use crate::peer::Endpoint;
 use crate::pool::endpoints::{Endpoints, Fails, Setback, Site, Try, Turn};
 use crate::pool::limits::{Holders, Limit, PoolLimits};
-use crate::pool::{Share, Wait};
+use crate::pool::told::{Share, Wait};
 use crate::settings::{PoolMode, Settings};
 use crate::steward::abroad::Abroad;
 use crate::steward::homes::{Homes, Loads};

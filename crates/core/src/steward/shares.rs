@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::id::WorkerId;
 use crate::mail::Letter;
 use crate::names::PoolName;
-use crate::pool::Share;
 use crate::pool::limits::PoolLimits;
+use crate::pool::told::Share;
 use crate::steward::{Ledger, Steward};
 
 /// Who keeps the smallest size: those that have servers, one after the other.

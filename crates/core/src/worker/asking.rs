@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use crate::client::{ClientState, Link};
 use crate::id::ClientId;
+use crate::id::NO_POOL;
 use crate::inbox::Body;
 use crate::mail::Letter;
+use crate::pool::CONNECTING_MAX;
 use crate::pool::gates::Gate;
-use crate::pool::{Asked, CONNECTING_MAX, NO_POOL};
+use crate::pool::told::Asked;
 use crate::server::ServerState;
 use crate::settings::PoolMode;
 use crate::steward::HAND_OVER_SLACK;

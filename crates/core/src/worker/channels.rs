@@ -8,22 +8,15 @@ use std::sync::Arc;
 
 use weir_wire::{HEADER_LEN, TransactionStatus};
 
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
 use crate::kept::channels::{Channels, Handover, Listener, Notification, write_listen};
 use crate::parameters::encodings::reads_alike;
-use crate::pool::Pools;
 use crate::server::{Hold, Server, ServerState};
 use crate::worker::Service;
 use crate::worker::link::part;
-
-/// What its client listens to may be told by another server.
-pub(super) fn may_be_handed_over(server: &Server, pools: &Pools, cx: &Context) -> bool {
-    let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
-    !is_kept && pools.have_room_for_listeners(server.pool, cx.config.workers)
-}
+use crate::worker::pins::may_be_handed_over;
 
 impl Service {
     /// A server that owes nothing may stay with its client for nothing but what that listens to. True where it does so no longer, or something is

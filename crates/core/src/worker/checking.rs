@@ -9,7 +9,7 @@ use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Traffic;
-use crate::worker::release::RECOVERY;
+use crate::worker::patience::RECOVERY;
 
 /// Whoever waits for an answer that takes longer waits for another server's, too.
 const PROMPT: Duration = Duration::from_secs(1);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use weir_wire::write;
 
+use crate::id::NO_POOL;
 use crate::id::ServerId;
 use crate::mail::Letter;
-use crate::pool::NO_POOL;
 use crate::pool::endpoints::{Fails, RETRY_FIRST};
 use crate::server::ServerState;
 use crate::worker::Traffic;

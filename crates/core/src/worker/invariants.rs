@@ -5,9 +5,10 @@
 use weir_wire::TransactionStatus;
 
 use crate::client::{Client, ClientState, Link};
+use crate::id::NO_POOL;
 use crate::id::{ClientId, ServerId, Table};
 use crate::pool::gates::Gate;
-use crate::pool::{Asked, NO_POOL};
+use crate::pool::told::Asked;
 use crate::server::{Cancel, Hold, Server, ServerState};
 use crate::worker::{Process, Traffic};
 

@@ -19,7 +19,7 @@ use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Service;
 use crate::worker::flow::{hold_server, release_hold};
-use crate::worker::release::PROOF_PATIENCE;
+use crate::worker::patience::PROOF_PATIENCE;
 
 /// Idle servers that are compared with a client.
 const LOOKED_AT: usize = 8;

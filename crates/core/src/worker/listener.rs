@@ -11,7 +11,7 @@ use crate::parameters::encodings::reads_alike;
 use crate::server::{Hold, Reset, ServerState};
 use crate::timers::Subject;
 use crate::worker::Traffic;
-use crate::worker::release::{PROOF_PATIENCE, RECOVERY};
+use crate::worker::patience::{PROOF_PATIENCE, RECOVERY};
 
 impl Traffic {
     /// The pool's listener is asked for less, or more; nothing where the text is empty.

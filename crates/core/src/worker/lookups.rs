@@ -6,11 +6,11 @@ use weir_wire::TransactionStatus;
 
 use crate::client::{ClientState, Link};
 use crate::failure::Failure;
+use crate::id::NO_POOL;
 use crate::id::{ClientId, ServerId};
 use crate::login::Phase;
 use crate::login::client_login::Then;
 use crate::login::lookup::LookedUp;
-use crate::pool::NO_POOL;
 use crate::server::Hold;
 use crate::worker::Service;
 

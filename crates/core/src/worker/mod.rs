@@ -21,6 +21,7 @@ mod half_closed;
 mod handover;
 mod invariants;
 mod letters;
+pub(crate) mod lines;
 mod link;
 mod listener;
 mod load;
@@ -29,7 +30,8 @@ mod losses;
 mod moving;
 mod orders;
 mod overdue;
-pub(crate) mod peers;
+mod patience;
+mod peers;
 mod pins;
 mod process;
 mod recover;
@@ -64,8 +66,8 @@ use crate::whereabouts::Sessions;
 use crate::whither::Whither;
 use crate::worker::departures::Departures;
 use crate::worker::invariants::Invariants;
+use crate::worker::lines::Lines;
 use crate::worker::load::LoadMeter;
-use crate::worker::peers::Lines;
 
 /// One worker. See [`crate::contract`] for how to drive it.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use crate::client::{Client, ClientState, Limits, Link};
 use crate::failure::Failure;
+use crate::id::NO_POOL;
 use crate::id::{ClientId, Moved, WorkerId};
 use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::names::PoolName;
 use crate::pool::gates::Gate;
-use crate::pool::{Asked, NO_POOL, Shed};
+use crate::pool::told::{Asked, Shed};
 use crate::time::{Duration, Time};
 use crate::worker::Service;
 

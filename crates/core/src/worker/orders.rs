@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::id::NO_POOL;
 use crate::id::{ClientId, WorkerId};
 use crate::mail::Letter;
-use crate::pool::NO_POOL;
 use crate::pool::gates::Gate;
 use crate::server::Server;
 use crate::whither::is_at;

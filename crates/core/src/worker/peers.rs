@@ -3,20 +3,19 @@
 //! Behind a load balancer a request may come in at any of several processes. The steward's worker passes it on, so that a peer's `pool_size` is one limit
 //! for the whole process; whoever asked sees its connection closed when the other process has closed ours.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::id::NO_POOL;
 use crate::id::{ClientId, WorkerId};
 use crate::mail::{Letter, Stray};
 use crate::making::{Making, Purpose, Target};
 use crate::peer::Endpoint;
 use crate::peering::PeerKey;
-use crate::pool::NO_POOL;
 use crate::server::{Server, ServerState};
 use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Service;
-use crate::worker::release::RECOVERY;
+use crate::worker::patience::RECOVERY;
 
 /// Requests for one peer that wait until others have been passed on. More of them are dropped: who has sent them may have gone long ago.
 const WAITING_MAX: usize = 1024;
@@ -28,23 +27,6 @@ const CANCEL_KEY_LEN: usize = 32;
 pub(super) const PREDECESSOR: u16 = 0;
 /// And the one that has taken this one's, whose last is 16383.
 pub(super) const SUCCESSOR: u16 = u16::MAX;
-
-/// The requests for one peer.
-#[derive(Debug, Default)]
-pub(crate) struct Line {
-    /// So many are on their way.
-    carried: u32,
-    waiting: VecDeque<(WorkerId, Stray)>,
-}
-
-impl Line {
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-}
-
-/// By peer, where there are any.
-pub(crate) type Lines = BTreeMap<u16, Line>;
 
 /// From when on a request that came then is of no use to whoever asked. `patience`: how long it may be on its way.
 pub(super) fn late_from(since: Time, left: bool, patience: Duration) -> Time {

@@ -12,7 +12,12 @@ use crate::server::Server;
 use crate::time::Time;
 use crate::timers::Subject;
 use crate::worker::Traffic;
-use crate::worker::channels::may_be_handed_over;
+
+/// What its client listens to may be told by another server.
+pub(super) fn may_be_handed_over(server: &Server, pools: &Pools, cx: &Context) -> bool {
+    let is_kept = server.close_needed || server.keeps_client || server.is_anothers() || server.kept.names_are_own();
+    !is_kept && pools.have_room_for_listeners(server.pool, cx.config.workers)
+}
 
 /// It stays with its client, also where that rests. What its client only listens to is told by another as soon as it does.
 fn is_pinned(server: &Server, pools: &Pools, cx: &Context) -> bool {

@@ -3,9 +3,9 @@
 use crate::console::report::Question;
 use crate::contract::event::{Command, Event};
 use crate::failure::Failure;
+use crate::id::NO_POOL;
 use crate::id::WorkerId;
 use crate::mail::Letter;
-use crate::pool::NO_POOL;
 use crate::pool::gates::Gate;
 use crate::server::ServerState;
 use crate::timers::Subject;

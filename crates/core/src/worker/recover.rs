@@ -16,7 +16,8 @@ use crate::statements::UNNAMED_UNKNOWN;
 use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Traffic;
-use crate::worker::release::PROOF_PATIENCE;
+use crate::worker::patience::PROOF_PATIENCE;
+use crate::worker::release::LEAVES_FOR_GOOD;
 
 /// A query that nobody waits for any more may take this long before it is cancelled: most end sooner, and a cancel
 /// costs PostgreSQL a connection.
@@ -24,7 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// For the log.
 pub(super) const LEFT_IN_COPY: &str = "its client left in a copy";
-pub(super) const LEAVES_FOR_GOOD: &str = "its client has left what nothing takes back";
 /// By DISCARD ALL neither.
 const UNDONE_BY_NOTHING: Kinds = Kinds::LASTING.with(Kinds::SEED);
 

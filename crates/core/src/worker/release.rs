@@ -11,16 +11,12 @@ use crate::kept::words::Changed;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
 use crate::server::{Cancel, Hold, Reset, ServerState};
-use crate::time::Duration;
 use crate::timers::Subject;
 use crate::worker::Traffic;
-use crate::worker::recover::LEAVES_FOR_GOOD;
+use crate::worker::patience::RECOVERY;
 
-/// A server that is not clean this long after its client left is closed.
-pub(super) const RECOVERY: Duration = Duration::from_secs(10);
-/// Preparing statements again may take long, or wait for somebody's lock on a table: after so long it is cancelled, and they are prepared
-/// when they are used.
-pub(super) const PROOF_PATIENCE: Duration = Duration::from_millis(100);
+/// For the log.
+pub(super) const LEAVES_FOR_GOOD: &str = "its client has left what nothing takes back";
 
 impl Traffic {
     /// A clean server: back to its pool, unless it is right for nobody.

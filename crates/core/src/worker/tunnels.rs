@@ -3,7 +3,7 @@
 use crate::client::{ClientState, Link};
 use crate::id::ClientId;
 use crate::making::Purpose;
-use crate::pool::Asked;
+use crate::pool::told::Asked;
 use crate::server::ServerState;
 use crate::time::Time;
 use crate::worker::Traffic;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use weir_wire::backend::StatementShape;
 
 use super::{Told, Under, Unnamed, UnnamedTexts};
+use crate::bytes;
 use crate::parameters::{ParameterSet, ParameterSets};
-use crate::passport::bytes;
 use crate::statements::{Effect, StatementCache};
 
 #[derive(Debug, Serialize, Deserialize)]
