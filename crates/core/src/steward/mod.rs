@@ -368,8 +368,7 @@ impl Steward {
 
     pub(crate) fn login_succeeded(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, endpoint: &Endpoint) {
         for worker in self.endpoints.succeeded(now, pool, endpoint).into_iter().filter(|&worker| worker != from) {
-            let (pool, setback) = (Arc::clone(pool), Setback::default());
-            self.letters.push((worker, Letter::Setback { pool, setback }));
+            self.tell_success(worker, pool);
         }
         self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
     }
@@ -377,8 +376,7 @@ impl Steward {
     /// That pool's servers log in with another secret: nothing is known of how that goes.
     pub(crate) fn secret_changed(&mut self, now: Time, pool: &Arc<PoolName>) {
         for worker in self.endpoints.forget_pool(pool) {
-            let (pool, setback) = (Arc::clone(pool), Setback::default());
-            self.letters.push((worker, Letter::Setback { pool, setback }));
+            self.tell_success(worker, pool);
         }
         self.serve(now, vec![Limit::Pool(Arc::clone(pool))]);
     }
@@ -388,11 +386,15 @@ impl Steward {
         self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback }));
     }
 
+    /// Logins succeed again, or may.
+    fn tell_success(&mut self, worker: WorkerId, pool: &Arc<PoolName>) {
+        self.letters.push((worker, Letter::Setback { pool: Arc::clone(pool), setback: Setback::default() }));
+    }
+
     fn forget_setbacks(&mut self) {
         for (pool, workers) in self.endpoints.forget() {
             for worker in workers {
-                let (pool, setback) = (Arc::clone(&pool), Setback::default());
-                self.letters.push((worker, Letter::Setback { pool, setback }));
+                self.tell_success(worker, &pool);
             }
         }
     }
