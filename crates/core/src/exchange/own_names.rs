@@ -300,7 +300,8 @@ impl Server {
         if !within {
             self.run_ahead(id, NO_TRANSACTION_TIMEOUT.to_vec(), cx);
         }
-        for (name, number, held) in session.statements.iter() {
+        // `prepare_time` in pg_prepared_statements tells the order.
+        for (name, number, held) in session.statements.as_given() {
             let statement = &held.statement;
             self.give_own_name(id, (name, number), &statement.definition, [&statement.reading, &now], cx);
         }

@@ -361,6 +361,13 @@ impl ClientStatements {
         self.by_name.iter().map(|(name, held)| (&**name, held.number, held))
     }
 
+    /// The same, in the order in which they were given.
+    pub(crate) fn as_given(&self) -> Vec<(&[u8], u64, &Held)> {
+        let mut names: Vec<_> = self.iter().collect();
+        names.sort_unstable_by_key(|(_, number, _)| *number);
+        names
+    }
+
     /// Whether it may have one that SQL calls so, which cuts names to 63 bytes as PostgreSQL's table of them does
     /// (`StorePreparedStatement`, src/backend/commands/prepare.c).
     pub(crate) fn has_for_sql(&self, name: &[u8]) -> bool {

@@ -304,7 +304,8 @@ fn answer(tag: u8, body: &[u8]) -> Option<String> {
 /// Its servers are its clients' own, and know what is prepared by the names that those give.
 const ALONE: &str = "pool_mode = session";
 pub const OF_ONE: &str = "workers = 1\ndefault_pool_size = 1";
-const LIST: &str = "select name, statement, from_sql, parameter_types::text from pg_prepared_statements order by 1";
+const LIST: &str =
+    "select name, statement, from_sql, parameter_types::text from pg_prepared_statements order by prepare_time";
 
 pub mod on {
     use super::*;
@@ -312,7 +313,7 @@ pub mod on {
     /// What is said in turn, in a session of its own and through a pool of one, beside another client that prepares too.
     type Step = fn(&mut Raw) -> Vec<String>;
 
-    const PROGRAMS: [&[Step]; 11] = [
+    const PROGRAMS: [&[Step]; 12] = [
         // What asks is there before what is prepared, of one who has prepared nothing.
         &[
             |raw| raw.says("deallocate all"),
@@ -325,6 +326,11 @@ pub mod on {
             |raw| raw.executes("later", Some("select 1")),
             |raw| raw.says("table prepared"),
             |raw| raw.says("drop view prepared"),
+        ],
+        &[
+            |raw| raw.executes("later", Some("select 1")),
+            |raw| raw.executes("first", Some("select 2")),
+            |raw| raw.says(LIST),
         ],
         &[|raw| raw.says("execute s(7)"), |raw| raw.executes("s", None), |raw| raw.says(LIST)],
         &[|raw| raw.says(LIST), |raw| raw.executes("u", Some("select 8")), |raw| raw.says(LIST)],
