@@ -192,7 +192,7 @@ fn get_status(port: u16, bytes: &[u8]) -> String {
 /// What no counter of PgBouncer's tells.
 #[test]
 fn times_logins_and_errors_are_counted() {
-    let (weir, port) = start("workers = 2");
+    let (weir, port) = start("workers = 2\nsession_state = pgbouncer");
     for _ in 0..3 {
         let mut client = weir.client();
         client.batch_execute("select pg_sleep(0.2)").unwrap();
