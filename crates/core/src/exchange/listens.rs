@@ -73,6 +73,10 @@ impl Exchange<'_> {
         }
         match carried(self.session, &self.server.mirror, message) {
             Carried::Nothing => Needed::default(),
+            // There is none of that name, as PostgreSQL is about to say.
+            Carried::Unknown if !self.server.kept.may_have_prepared() && !self.server.kept.names_are_own() => {
+                Needed::default()
+            }
             Carried::TooLong | Carried::Unknown => Needed::unread(),
             Carried::Text(text, _) => self.needed_by(text),
             Carried::Statement(statement) => self.needed_by(text_of(&statement.definition)),
