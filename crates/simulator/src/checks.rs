@@ -1,6 +1,6 @@
 //! What must always hold, and the first time it did not. Knows who asked for what; how bytes travel is not known here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::postgres::Belief;
 use crate::postgres::language::Tag;
@@ -41,8 +41,26 @@ pub struct Checks {
     pub pooler_may_cancel: bool,
     /// How often each client was told of a stale plan, by (client, schema version).
     stale_told: BTreeMap<(u32, u32), u32>,
+    /// What clients listen to.
+    listening: BTreeMap<u32, Listening>,
     /// Types that are in no committed table, and the client that made them.
     uncommitted: BTreeMap<u32, u32>,
+}
+
+/// What one client listens to, in this cluster's database, as a session of its own would.
+#[derive(Debug, Default)]
+struct Listening {
+    place: (usize, String),
+    channels: BTreeSet<String>,
+    /// By channel, what was notified there and has not been told.
+    comes: BTreeMap<String, VecDeque<Coming>>,
+}
+
+#[derive(Debug)]
+struct Coming {
+    payload: String,
+    /// The client has left the channel since.
+    may_be_left_out: bool,
 }
 
 /// A client may hear of a changed result type once per server that knew the old one, and no more.
@@ -83,6 +101,7 @@ impl Checks {
 
     pub fn client_gone(&mut self, client: u32) {
         self.gone.insert(client);
+        self.listening.remove(&client);
     }
 
     /// A cancel hits a running statement.
@@ -107,6 +126,55 @@ impl Checks {
         if self.committed.contains(&tag) {
             self.fail("rollback told and not done", format!("client was told that {tag} is rolled back"));
         }
+    }
+
+    /// A session has committed a client's LISTEN.
+    pub fn listens(&mut self, by: Option<Tag>, (cluster, database): (usize, &str), channel: &str) {
+        let Some(Tag { client, .. }) = by.filter(|tag| !self.gone.contains(&tag.client)) else { return };
+        let listening = self.listening.entry(client).or_default();
+        listening.place = (cluster, database.to_owned());
+        listening.channels.insert(channel.to_owned());
+    }
+
+    /// And its UNLISTEN, of all channels where none is named.
+    pub fn listens_no_more(&mut self, by: Option<Tag>, channel: Option<&str>) {
+        let Some(listening) = by.and_then(|tag| self.listening.get_mut(&tag.client)) else { return };
+        let left = |own: &str| channel.is_none_or(|channel| channel == own);
+        listening.channels.retain(|own| !left(own));
+        let coming = listening.comes.iter_mut().filter(|(own, _)| left(own));
+        coming.flat_map(|(_, coming)| coming).for_each(|coming| coming.may_be_left_out = true);
+    }
+
+    /// A session has committed a NOTIFY.
+    pub fn notifies(&mut self, (cluster, database): (usize, &str), channel: &str, payload: &str) {
+        for listening in self.listening.values_mut() {
+            if listening.place.0 == cluster && listening.place.1 == database && listening.channels.contains(channel) {
+                let coming = Coming { payload: payload.to_owned(), may_be_left_out: false };
+                listening.comes.entry(channel.to_owned()).or_default().push_back(coming);
+            }
+        }
+    }
+
+    /// A client is told of a notification: each once, in the order of their commits.
+    pub fn notified(&mut self, client: u32, channel: &str, payload: &str) {
+        let coming = self.listening.get_mut(&client).and_then(|listening| listening.comes.get_mut(channel));
+        if let Some(coming) = coming {
+            while let Some(next) = coming.pop_front() {
+                if next.payload == payload {
+                    return;
+                }
+                if !next.may_be_left_out {
+                    break;
+                }
+            }
+        }
+        self.fail("told what was notified", format!("client {client} hears {payload:?} on {channel:?}"));
+    }
+
+    /// What a client was to hear and has not heard.
+    pub fn unheard(&self, client: u32) -> Option<&str> {
+        let coming = self.listening.get(&client)?.comes.values().flatten();
+        coming.filter(|coming| !coming.may_be_left_out).map(|coming| &*coming.payload).next()
     }
 
     pub fn types_made(&mut self, types: u32, by: Option<Tag>) {

@@ -130,6 +130,20 @@ impl World {
             self.checks.fail("every waiter is served or told", stuck.join("; "));
         }
         self.nothing_unread();
+        self.everything_heard();
+    }
+
+    /// Whoever listens, and is between two transactions, is told what was notified.
+    fn everything_heard(&mut self) {
+        let unheard = |world: &Self| {
+            let own =
+                |client: &Client| world.checks.unheard(client.number).filter(|_| client.can_hear()).map(str::to_owned);
+            world.clients.iter().find_map(|client| Some(format!("{:?}: {}", own(client)?, client.describe())))
+        };
+        self.wait_for(PATIENCE, |world| unheard(world).is_none());
+        if let Some(text) = unheard(self).filter(|_| !self.failed()) {
+            self.checks.fail("told what was notified", format!("nobody tells {text}"));
+        }
     }
 
     /// When all is quiet, no connection may be left unread: nobody would ever notice what comes on it.

@@ -223,6 +223,7 @@ impl Plan {
                 configuration: 0,
                 sessions: 0,
                 next_pid: 1_000 * (number as u32 + 1),
+                notes: Vec::new(),
             })
             .collect()
     }

@@ -50,6 +50,8 @@ pub struct Counts {
     pub stale_plans: u64,
     /// Committed changes of parameter types.
     pub types_changed: u64,
+    /// Notifications that clients were told.
+    pub notified: u64,
     pub mails: u64,
     pub transfers: u64,
     pub client_moves: u64,
@@ -76,6 +78,7 @@ impl Counts {
         self.cancels_idle += other.cancels_idle;
         self.stale_plans += other.stale_plans;
         self.types_changed += other.types_changed;
+        self.notified += other.notified;
         self.mails += other.mails;
         self.transfers += other.transfers;
         self.client_moves += other.client_moves;
@@ -103,6 +106,7 @@ impl fmt::Display for Counts {
             self.cancels_asked, self.cancels_hit, self.cancels_idle
         )?;
         writeln!(f, "stale plans        {}, parameter types changed {}", self.stale_plans, self.types_changed)?;
+        writeln!(f, "notifications      {}", self.notified)?;
         writeln!(
             f,
             "mail               {}, with a connection {}, with a client's session {}",

@@ -241,7 +241,9 @@ impl World {
         if !bytes.is_empty() {
             backend.receive(&mut scene, bytes);
         }
+        let notes = scene.cluster.notes.len();
         backend.work(&mut scene, blocked);
+        let notifies = scene.cluster.notes.len() > notes;
         let cancels = scene.cancels;
         let output = backend.take_output();
         let cluster = backend.cluster;
@@ -268,8 +270,22 @@ impl World {
         if reads {
             self.kick_down(link_id);
         }
+        if notifies {
+            self.wake_listeners(cluster);
+        }
         for (process_id, key) in cancels {
             self.cancel_arrived(cluster, process_id, &key);
+        }
+    }
+
+    /// Something was notified: whoever listens is told soon, each in its own time.
+    fn wake_listeners(&mut self, cluster: usize) {
+        for index in 0..self.backends.len() {
+            let backend = self.backends[index].as_ref();
+            if backend.is_some_and(|backend| backend.cluster == cluster && backend.listens()) {
+                let pause = self.rng.spread(2_000);
+                self.at(self.now + Duration(pause), Event::Backend(index));
+            }
         }
     }
 

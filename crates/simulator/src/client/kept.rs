@@ -13,6 +13,11 @@ const EACH: u64 = 3;
 /// A session as its client knows it: parameters in PostgreSQL's spelling, and what it holds.
 pub(super) type Session = (std::collections::BTreeMap<&'static str, String>, Held);
 
+/// Several clients listen to each.
+fn channel(which: u64) -> String {
+    format!("ch{which}")
+}
+
 impl Client {
     /// Makes something or takes it away, in a transaction or not, and looks at it.
     pub(super) fn leave_something(&mut self, stage: &mut Stage) {
@@ -23,6 +28,10 @@ impl Client {
         for _ in 0..stage.rng.between(1, 4) {
             if stage.rng.chance(400) {
                 steps.push(self.set_unreported(stage));
+                continue;
+            }
+            if stage.rng.chance(300) {
+                steps.push(self.notify(stage));
                 continue;
             }
             let thing = (*stage.rng.pick(&Kind::ALL), stage.rng.below(EACH));
@@ -48,10 +57,41 @@ impl Client {
         self.script.push_back(after);
     }
 
+    /// Listens, and tells whoever listens, in a transaction or not.
+    pub(super) fn talk(&mut self, stage: &mut Stage) {
+        let which = stage.rng.below(EACH);
+        if !self.held.has(&Thing { kind: Kind::Channel, name: channel(which) }) {
+            let listens = self.change_one(stage, (Kind::Channel, which));
+            self.script.push_back(Exchange { wait: true, ..listens });
+        }
+        for _ in 0..stage.rng.between(1, 4) {
+            let blocked = self.habits.transactions && stage.rng.chance(300);
+            let mut steps: Vec<Exchange> =
+                blocked.then(|| self.simple_command("BEGIN", &["BEGIN"])).into_iter().collect();
+            for _ in 0..stage.rng.between(1, 3) {
+                steps.push(self.notify(stage));
+            }
+            if blocked {
+                let end = if stage.rng.chance(300) { "ROLLBACK" } else { "COMMIT" };
+                steps.push(self.simple_command(end, &["COMMIT", "ROLLBACK"]));
+            }
+            let pause_after_us = stage.rng.spread(20_000);
+            if let Some(last) = steps.last_mut() {
+                last.pause_after_us = pause_after_us;
+            }
+            steps.iter_mut().enumerate().for_each(|(place, step)| step.wait = place == 0);
+            self.script.extend(steps);
+        }
+    }
+
     fn change_one(&mut self, stage: &mut Stage, (kind, which): (Kind, u64)) -> Exchange {
         // A lock that another had would be waited for.
         let number = u64::from(self.number) * EACH + which;
-        let name = if kind == Kind::Lock { number.to_string() } else { format!("h{number}") };
+        let name = match kind {
+            Kind::Lock => number.to_string(),
+            Kind::Channel => channel(which),
+            _ => format!("h{number}"),
+        };
         let thing = Thing { kind, name };
         let makes = !self.held.has(&thing);
         let text = if makes { thing.made_by(stage.rng.chance(500)) } else { thing.taken_by() };
@@ -66,6 +106,17 @@ impl Client {
             draft.expect(command(tag, &done[usize::from(!makes)..][..1]));
         }
         draft.expect([Expect::Held { thing, makes }, Expect::Ready]);
+        draft.0
+    }
+
+    /// Tells whoever listens something that is told once.
+    fn notify(&mut self, stage: &mut Stage) -> Exchange {
+        let channel = channel(stage.rng.below(EACH));
+        let tag = self.tag();
+        let mut draft = Draft::new(tag);
+        write::query(&mut draft.0.bytes, format!("/*{tag}*/ NOTIFY {channel}, '{tag}'").as_bytes());
+        draft.expect(command(tag, &["NOTIFY"]));
+        draft.expect([Expect::Ready]);
         draft.0
     }
 

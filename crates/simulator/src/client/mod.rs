@@ -304,6 +304,11 @@ impl Client {
         self.leave(stage);
     }
 
+    /// It is in its session and between two transactions.
+    pub fn can_hear(&self) -> bool {
+        matches!(self.phase, Phase::Working) && self.link.is_some() && !self.explicit && self.owed.is_empty()
+    }
+
     /// Forgets the session; the next one starts from nothing.
     pub fn leave(&mut self, stage: &mut Stage) {
         stage.checks.client_gone(self.number);

@@ -10,7 +10,7 @@ use super::names::{Effect, Step};
 use super::{Action, Client, Phase, Role, Stage};
 use crate::postgres::held::Thing;
 use crate::postgres::language::Tag;
-use crate::postgres::{CONFIGURED, REPORTED, UNREPORTED, canonical};
+use crate::postgres::{CONFIGURED, NOISE, REPORTED, UNREPORTED, canonical};
 
 /// One thing that must come.
 #[derive(Debug, Clone)]
@@ -193,7 +193,7 @@ impl Client {
             BackendTag::ErrorResponse => self.error(stage, body),
             BackendTag::ParameterStatus => self.hear_parameter(stage, body),
             BackendTag::NoticeResponse => self.notice(stage, body),
-            BackendTag::NotificationResponse => {}
+            BackendTag::NotificationResponse => self.notified(stage, body),
             BackendTag::ReadyForQuery => self.ready(stage, body),
             _ => self.expected(stage, kind, body),
         }
@@ -338,6 +338,19 @@ impl Client {
         }
     }
 
+    fn notified(&mut self, stage: &mut Stage, body: &[u8]) {
+        let texts = body.get(4..).unwrap_or_default().split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let texts: Vec<_> = texts.take(2).collect();
+        match texts.as_slice() {
+            [channel, _] if channel == NOISE => {}
+            [channel, payload] => {
+                stage.counts.notified += 1;
+                stage.checks.notified(self.number, channel, payload);
+            }
+            _ => stage.checks.fail("nonsense to a client", "NotificationResponse".to_owned()),
+        }
+    }
+
     fn notice(&mut self, stage: &mut Stage, body: &[u8]) {
         let fields = ErrorFields::parse(body).unwrap_or_default();
         let text = String::from_utf8_lossy(fields.message).into_owned();
@@ -423,6 +436,10 @@ impl Client {
             self.prepared.remove(&name);
             return self.fail_exchange(stage);
         }
+        // A name that SQL may have given: what it takes away of the channels that another server hears is not known.
+        if code == "0A000" && !last && message.starts_with("what this session listens to") && self.held.prepares() {
+            return self.fail_exchange(stage);
+        }
         // Another's transaction keeps the table, and the statement's text has no tag.
         if code == "55P03" && !last {
             return self.fail_exchange(stage);
@@ -438,6 +455,11 @@ impl Client {
         let by_reload = code == "08006"
             && message.starts_with("what this session holds cannot be asked any more")
             && stage.plan.leads_elsewhere(&self.identity.database);
+        // The pool has no room for a server that listens any more, or leads elsewhere.
+        let by_reload = by_reload
+            || code == "08006"
+                && message.starts_with("the server connection that listened for this session was lost")
+                && stage.plan.all_settings().count() > 1;
         if self.role != Role::Console && (never || (strict && !by_server && !by_cancel && !by_reload)) {
             return self.wrong(stage, &format!("error {code} {message}"));
         }

@@ -84,7 +84,7 @@ impl Client {
         if stage.rng.chance(self.habits.cancel_permille) {
             return self.cancel_unit(stage);
         }
-        match stage.rng.below(if self.habits.keeps { 29 } else { 23 }) {
+        match stage.rng.below(if self.habits.keeps { 33 } else { 23 }) {
             0..=2 => self.add_one(stage),
             3 => self.several_statements(stage),
             4..=8 if self.habits.transactions => self.transaction(stage),
@@ -101,7 +101,8 @@ impl Client {
             19 if self.habits.steady => self.batches(stage),
             20 if self.habits.steady => self.named_typed(stage),
             21 if stage.rng.chance(300) => self.retype_unit(stage),
-            23.. => self.leave_something(stage),
+            23..=28 => self.leave_something(stage),
+            29.. => self.talk(stage),
             _ => self.add_one(stage),
         }
     }

@@ -10,6 +10,7 @@ use super::execute::Task;
 use super::held::Held;
 use super::language::{self, Tag};
 use super::login::Login;
+use super::notes::{Ask, Channels};
 use super::parameters::Parameters;
 use super::{Retyped, Scene};
 
@@ -88,6 +89,11 @@ pub struct Backend {
     /// Those that hold again after a commit; there while some are set for the transaction only.
     pub(super) outlasting: Option<Parameters>,
     pub(super) writes: Vec<Tag>,
+    /// What it listens to, what its transaction asks for, and how many notes it has read.
+    pub(super) channels: Channels,
+    pub(super) asks: Vec<(Option<Tag>, Ask)>,
+    pub(super) heard: usize,
+    pub(super) notified_itself: bool,
     /// The types that its transaction has made.
     pub(super) retyped: Option<Retyped>,
     pub(super) skip_to_sync: bool,
@@ -129,6 +135,10 @@ impl Backend {
             snapshot: None,
             outlasting: None,
             writes: Vec::new(),
+            channels: Channels::new(),
+            asks: Vec::new(),
+            heard: 0,
+            notified_itself: false,
             retyped: None,
             skip_to_sync: false,
             unsynced: false,
@@ -254,12 +264,21 @@ impl Backend {
             } else if let Some((tag, body)) = self.messages.pop_front() {
                 self.message(scene, tag, &body);
             } else {
+                self.rest(scene);
                 break;
             }
             // Its send buffer holds this much (pqcomm.c, PQ_SEND_BUFFER_SIZE); then it sends unasked.
             if self.out.len() > 8 * 1024 {
                 self.flush();
             }
+        }
+    }
+
+    /// It waits for the next message, and is told of others' notifications where no transaction is open.
+    fn rest(&mut self, scene: &Scene) {
+        if self.snapshot.is_none() && !self.explicit && self.copy.is_none() && self.heard < scene.cluster.notes.len() {
+            self.tell_notes(scene);
+            self.flush();
         }
     }
 

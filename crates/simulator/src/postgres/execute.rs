@@ -9,6 +9,7 @@ use super::backend::{Backend, CopyIn, Phase};
 use super::expression::{Expression, Session};
 use super::held::{Deed, Held, Kind};
 use super::language::{self, Statement, Tag, Verb};
+use super::notes::Ask;
 use super::parameters::UNREPORTED;
 
 /// One piece of work.
@@ -45,6 +46,9 @@ impl Task {
         own + if scene.rng.chance(300) { 0 } else { scene.rng.spread(typical) }
     }
 }
+
+/// A channel of which sessions are told that do not listen to it any more.
+pub const NOISE: &str = "channel";
 
 const COLUMNS: [(&str, ColumnType); 4] =
     [("tag", ColumnType::Text), ("row", ColumnType::Text), ("session", ColumnType::Text), ("filler", ColumnType::Text)];
@@ -119,6 +123,9 @@ impl Backend {
         }
         self.reported = self.parameters.clone();
         let status = self.status();
+        if status == TransactionStatus::Idle && (self.notified_itself || scene.rng.chance(500)) {
+            self.tell_notes(scene);
+        }
         write::ready(&mut self.out, status);
         if status == TransactionStatus::Idle && scene.rng.chance(scene.cluster.noise_permille) {
             self.notified(scene.rng.index(NOTIFY_PAYLOAD_MAX));
@@ -130,7 +137,8 @@ impl Backend {
     /// (`ProcessClientReadInterrupt`, src/backend/tcop/postgres.c).
     fn notified(&mut self, payload: usize) {
         let mut body = self.pid.to_be_bytes().to_vec();
-        body.extend_from_slice(b"channel\0");
+        body.extend_from_slice(NOISE.as_bytes());
+        body.push(0);
         body.resize(body.len() + payload, b'n');
         body.push(0);
         bare(&mut self.out, BackendTag::NotificationResponse, &body);
@@ -154,6 +162,7 @@ impl Backend {
         }
         scene.checks.committed.extend(self.writes.drain(..));
         self.commit_types(scene);
+        self.commit_notes(scene);
         self.over();
     }
 
@@ -163,6 +172,7 @@ impl Backend {
             self.held.roll_back(&held);
         }
         self.writes.clear();
+        self.asks.clear();
         self.unlock_types(&mut scene.cluster.types);
         self.over();
     }
@@ -245,6 +255,10 @@ impl Backend {
                 self.roll_back(scene);
                 "ROLLBACK"
             }
+            Verb::Ask(ask) => {
+                self.asks(statement.tag, ask.clone());
+                ask.done()
+            }
             Verb::Write => {
                 self.writes.extend(statement.tag);
                 "INSERT 0 1"
@@ -277,6 +291,7 @@ impl Backend {
                 self.statements.clear();
                 self.portals.clear();
                 self.held = Held::default();
+                self.asks(statement.tag, Ask::UnlistenAll);
                 "DISCARD ALL"
             }
             Verb::DeallocateAll => {

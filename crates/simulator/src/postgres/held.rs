@@ -18,6 +18,8 @@ pub enum Kind {
     /// `WITH HOLD`.
     Cursor,
     Prepared,
+    /// What a session listens to, which its client may hear from another server: rows tell nothing of it.
+    Channel,
 }
 
 /// One of them, by its name.
@@ -28,7 +30,7 @@ pub struct Thing {
 }
 
 impl Kind {
-    pub const ALL: [Self; 4] = [Self::Object, Self::Lock, Self::Cursor, Self::Prepared];
+    pub const ALL: [Self; 5] = [Self::Object, Self::Lock, Self::Cursor, Self::Prepared, Self::Channel];
 
     fn thing(self, name: &str) -> Thing {
         Thing { kind: self, name: name.to_ascii_lowercase() }
@@ -41,6 +43,7 @@ impl Kind {
             Self::Lock => &["SELECT 1", "SELECT 1"],
             Self::Cursor => &["DECLARE CURSOR", "CLOSE CURSOR"],
             Self::Prepared => &["PREPARE", "DEALLOCATE"],
+            Self::Channel => &["LISTEN", "UNLISTEN"],
         }
     }
 
@@ -59,6 +62,7 @@ impl Thing {
             Kind::Lock => format!("SELECT pg_advisory_lock({name})"),
             Kind::Cursor => format!("DECLARE {name} CURSOR WITH HOLD FOR SELECT 1"),
             Kind::Prepared => format!("PREPARE {name} AS SELECT 1"),
+            Kind::Channel => format!("LISTEN {name}"),
         }
     }
 
@@ -69,9 +73,13 @@ impl Thing {
             Kind::Lock => format!("SELECT pg_advisory_unlock({name})"),
             Kind::Cursor => format!("CLOSE {name}"),
             Kind::Prepared => format!("DEALLOCATE {name}"),
+            Kind::Channel => format!("UNLISTEN {name}"),
         }
     }
 }
+
+/// The parameter that the pooler marks such a transaction by.
+const LISTS: &str = "weir.lists";
 
 /// A function of the database that takes an advisory lock, and its text.
 const HIDING: &str = "takes_it";
@@ -94,9 +102,14 @@ impl Held {
         self.0.iter().any(|thing| thing.kind == kind)
     }
 
-    /// Tables and cursors are as they were; locks and what is prepared are not of the transaction (explicit locking, 13.3.5; `PREPARE`).
+    /// Whether SQL has prepared something.
+    pub fn prepares(&self) -> bool {
+        self.has_any(Kind::Prepared)
+    }
+
+    /// Tables, cursors and channels are as they were; locks and what is prepared are not of the transaction (explicit locking, 13.3.5; `PREPARE`).
     pub fn roll_back(&mut self, before: &Self) {
-        let of_transaction = |thing: &&Thing| matches!(thing.kind, Kind::Object | Kind::Cursor);
+        let of_transaction = |thing: &&Thing| matches!(thing.kind, Kind::Object | Kind::Cursor | Kind::Channel);
         let stays = self.0.iter().filter(|thing| !of_transaction(thing));
         self.0 = stays.chain(before.0.iter().filter(of_transaction)).cloned().collect();
     }
@@ -107,7 +120,8 @@ impl Held {
 
     /// As a row tells it.
     pub fn description(&self) -> String {
-        let things: Vec<String> = self.0.iter().map(|thing| format!("{:?} {}", thing.kind, thing.name)).collect();
+        let told = self.0.iter().filter(|thing| thing.kind != Kind::Channel);
+        let things: Vec<String> = told.map(|thing| format!("{:?} {}", thing.kind, thing.name)).collect();
         format!("held={}\n", things.join(", "))
     }
 }
@@ -141,6 +155,8 @@ pub enum Deed {
 pub enum Sight {
     Any(Kind, &'static str),
     Channels,
+    /// Of a transaction in which it was told to listen to more, which is forgotten by that.
+    Mark,
     Parameters,
     /// None is `none` here.
     Role,
@@ -204,6 +220,7 @@ impl Sight {
             "cursors" => Self::Any(Kind::Cursor, "cursors"),
             "prepare" => Self::Any(Kind::Prepared, "prepare"),
             "listen" => Self::Channels,
+            "mark" => Self::Mark,
             "parameter" if rest.starts_with("s.name,") => Self::Parameters,
             "parameter" if rest.starts_with("E'role',") => Self::Role,
             "parameter" => {
@@ -270,7 +287,16 @@ impl Backend {
             |name: &str, value: String| vec![Some("parameter".to_owned()), Some(name.to_owned()), Some(value)];
         match sight {
             Sight::Any(kind, word) if self.held.has_any(*kind) => vec![vec![Some((*word).to_owned()), None, None]],
-            Sight::Any(..) | Sight::Channels | Sight::Role => Vec::new(),
+            Sight::Any(..) | Sight::Role => Vec::new(),
+            Sight::Channels => {
+                let channels = self.channels.keys();
+                channels.map(|channel| vec![Some("listen".to_owned()), Some(channel.clone()), None]).collect()
+            }
+            Sight::Mark => vec![
+                ["mark", self.parameters.custom(LISTS).unwrap_or_default(), ""]
+                    .map(|text| Some(text.to_owned()))
+                    .to_vec(),
+            ],
             Sight::Parameters => {
                 let own = self.parameters.0.iter().filter(|(name, value)| self.defaults.0[*name] != **value);
                 own.map(|(name, value)| parameter(name, value.clone())).collect()

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::expression::Expression;
 use super::held::Deed;
+use super::notes::Ask;
 
 /// Client 17's 42nd statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +72,8 @@ pub enum Verb {
     /// The same, and no row.
     SelectWhere(Vec<Expression>),
     Held(Deed),
+    /// LISTEN, UNLISTEN, NOTIFY.
+    Ask(Ask),
     Reset(String),
     ResetAll,
     CopyIn,
@@ -143,6 +146,9 @@ fn statement(text: &str) -> Statement {
 fn verb(text: &str) -> Verb {
     if let Some(deed) = Deed::parse(text) {
         return Verb::Held(deed);
+    }
+    if let Some(ask) = Ask::parse(text) {
+        return Verb::Ask(ask);
     }
     let words: Vec<&str> = text.split_whitespace().collect();
     let number = |place: usize| words.get(place).and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);

@@ -10,6 +10,7 @@ mod extended;
 pub mod held;
 pub mod language;
 mod login;
+mod notes;
 mod parameters;
 pub mod types;
 
@@ -22,7 +23,7 @@ use crate::checks::Checks;
 use crate::report::Counts;
 use crate::rng::Rng;
 
-pub use execute::BAD_DATA;
+pub use execute::{BAD_DATA, NOISE};
 pub use language::QUESTION;
 pub use parameters::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, canonical};
 pub use types::{Belief, Retyped, Types};
@@ -56,6 +57,8 @@ pub struct Cluster {
     pub configuration: u64,
     pub sessions: usize,
     pub next_pid: u32,
+    /// What was notified.
+    pub notes: Vec<notes::Note>,
 }
 
 /// What surrounds a backend while it works.
