@@ -29,10 +29,12 @@ pub enum Planted {
     OverlookLocks,
     /// Goes on with the limits on servers that were there before a reload.
     KeepLimits,
+    /// Has a client's own server tell what it listens to also where the pool's listener does.
+    HearTwice,
 }
 
 impl Planted {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -46,5 +48,6 @@ impl Planted {
         Self::KeepReports,
         Self::OverlookLocks,
         Self::KeepLimits,
+        Self::HearTwice,
     ];
 }

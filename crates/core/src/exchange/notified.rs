@@ -23,7 +23,11 @@ impl Answers<'_> {
             self.then = Some(Outcome::Notified(reply.bytes[..reply.present()].into()));
             return Verdict::Used(self.pass(reply, None));
         }
-        let client = client.filter(|client| listener.is_for(*client, &told));
+        #[cfg(feature = "planted")]
+        let is_planted = self.cx.planted == Some(crate::planted::Planted::HearTwice);
+        #[cfg(not(feature = "planted"))]
+        let is_planted = false;
+        let client = client.filter(|client| is_planted || listener.is_for(*client, &told));
         Verdict::Used(self.pass(reply, client))
     }
 
