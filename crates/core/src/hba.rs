@@ -196,6 +196,14 @@ impl Asked<'_> {
 }
 
 impl Name {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Is(one), Self::Is(two)) | (Self::MemberOf(one), Self::MemberOf(two)) => one == two,
+            (Self::Like(one), Self::Like(two)) => one.as_str() == two.as_str(),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
     fn is(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -207,6 +215,14 @@ impl Name {
 }
 
 impl Map {
+    /// Both say the same of everybody.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let same = |((name, user), (others, other_user)): (&(Name, Mapped), &(Name, Mapped))| {
+            name.is_same(others) && user == other_user
+        };
+        self.pairs.len() == other.pairs.len() && self.pairs.iter().zip(&other.pairs).all(same)
+    }
+
     /// Whether this name stands for this user. The first pair that asks for what its expression has not caught ends it, as in PostgreSQL
     /// (`check_ident_usermap`, src/backend/libpq/hba.c at 18).
     pub(crate) fn leads(&self, system: &str, user: &str) -> bool {

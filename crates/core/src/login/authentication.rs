@@ -18,10 +18,10 @@ use crate::failure::{Failure, Proof};
 use crate::hba::{Asked, Map, Missing, Record};
 use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
-use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Shown, Then};
 use crate::login::lookup::LookedUp;
 use crate::login::strangers::Strangers;
+use crate::login::{Login, Phase};
 use crate::names::{CONSOLE_DATABASES, shown};
 use crate::outside::{Authority, Finding, Inquiry, Password};
 use crate::peer::Peer;
@@ -90,6 +90,7 @@ impl ClientLogin<'_> {
             Err(Missing::Host) => return self.ask_what_host_is_called(),
         };
         self.login.method = record.map_or(settings.auth_type, |record| record.method);
+        self.login.under = Some(Arc::clone(&settings));
         if let Some(then) = self.looks_up() {
             return then;
         }
@@ -156,12 +157,36 @@ impl ClientLogin<'_> {
         Then::Nothing
     }
 
-    /// What it has shown is what it has to show as the settings of now have it: a reload may have made it another.
+    /// What it has shown is what it has to show as the settings of now have it, to the same authority, and lets it in as the same user: a reload
+    /// may have made it another.
     pub(crate) fn shows_what_is_asked(&self) -> bool {
-        let settings = &self.cx.settings;
-        let is_own = self.login.is_own_user(self.peer, self.cx.config.uid);
-        let method = |record: Option<&Record>| record.map_or(settings.auth_type, |record| record.method);
-        is_own || self.record(settings).is_ok_and(|record| method(record) == self.login.method)
+        if self.login.is_own_user(self.peer, self.cx.config.uid) {
+            return true;
+        }
+        let (Some(then), now) = (&self.login.under, &self.cx.settings) else { return false };
+        if Arc::ptr_eq(then, now) {
+            return true;
+        }
+        let (Ok(of_then), Ok(record)) = (self.record(then), self.record(now)) else { return false };
+        let Login { database, user, method, .. } = &*self.login;
+        let same_map =
+            match (of_then.and_then(|record| record.map.as_ref()), record.and_then(|record| record.map.as_ref())) {
+                (Some(map), Some(other)) => map.is_same(other),
+                (map, other) => map.is_none() && other.is_none(),
+            };
+        let authority = |record: Option<&'_ Record>| record.and_then(|record| record.authority.clone());
+        let (secret, secret_now) = (then.secrets.get(user), now.secrets.get(user));
+        let same_secret = match method {
+            AuthType::Any | AuthType::Pam | AuthType::Ldap => true,
+            AuthType::Plain | AuthType::Md5 | AuthType::ScramSha256 => secret == secret_now,
+            _ => secret.is_some() == secret_now.is_some(),
+        };
+        let forced = |settings: &Settings| settings.database(database).and_then(|entry| entry.forced_user.clone());
+        record.map_or(now.auth_type, |record| record.method) == *method
+            && same_map
+            && authority(of_then) == authority(record)
+            && same_secret
+            && forced(then) == forced(now)
     }
 
     /// Whose word about its password counts, as the settings of now have it.

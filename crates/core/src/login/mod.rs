@@ -29,7 +29,7 @@ use crate::login::lookup::{LookedUp, Lookup};
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
 use crate::outside::Authority;
 use crate::peer::{Peer, TlsInfo};
-use crate::settings::AuthType;
+use crate::settings::{AuthType, Settings};
 use crate::time::Time;
 
 #[derive(Debug)]
@@ -98,6 +98,8 @@ pub(crate) struct Login {
     pub(crate) roles: Option<Vec<Arc<str>>>,
     /// What it has to show; `Hba` while no record has said so.
     pub(crate) method: AuthType,
+    /// The settings by which that was decided.
+    pub(crate) under: Option<Arc<Settings>>,
 }
 
 impl Login {
@@ -117,6 +119,7 @@ impl Login {
             host: None,
             roles: None,
             method: AuthType::Hba,
+            under: None,
         }
     }
 
