@@ -24,16 +24,38 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Nothing came of it.
 enum Vain {
     Refused(String),
+    /// Of two questions about a name that there is one is open, and the other's answer has no address.
+    Half(String),
     Silent(String),
 }
 
 type Question = (Name<Vec<u8>>, Rtype);
 type Answer = Message<Vec<u8>>;
 
+/// What a server has told, and which question it has left open.
+struct Told {
+    answers: Vec<Answer>,
+    open: Option<Rtype>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    V4,
+    V6,
+}
+
+impl Kind {
+    pub fn has(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+}
+
 /// Addresses of a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     pub addresses: Vec<IpAddr>,
+    /// Whether there are others of this kind nobody has told.
+    pub open: Option<Kind>,
     /// How long they count; `None`: whoever told them did not say.
     pub ttl: Option<Duration>,
 }
@@ -68,18 +90,18 @@ impl NameServers {
         let mut unfound = Unfound::NoSuchName("no such name".to_owned());
         for name in self.candidates(host) {
             let questions = [Rtype::A, Rtype::AAAA].map(|rtype| (name.clone(), rtype));
-            let answers = match self.ask(&questions) {
-                Ok(answers) => answers,
+            let told = match self.ask(&questions) {
+                Ok(told) => told,
                 // That may hold for one of the domains that are tried alone.
                 Err(Vain::Refused(why)) => {
                     unfound = Unfound::Unanswered(why);
                     continue;
                 }
-                Err(Vain::Silent(why)) => return Err(Unfound::Unanswered(why)),
+                // Another name than this might be another machine's.
+                Err(Vain::Half(why) | Vain::Silent(why)) => return Err(Unfound::Unanswered(why)),
             };
-            let mut found = Found { addresses: Vec::new(), ttl: None };
-            let there = answers.iter().filter(|answer| answer.header().rcode() == Rcode::NOERROR);
-            there.for_each(|answer| add_addresses(&mut found, answer));
+            let mut found = Found::of(&told.answers);
+            found.open = told.open.map(|rtype| if rtype == Rtype::A { Kind::V4 } else { Kind::V6 });
             if !found.addresses.is_empty() {
                 in_order(&mut found.addresses);
                 return Ok(found);
@@ -90,8 +112,8 @@ impl NameServers {
 
     /// The serial number of a zone.
     pub fn serial(&self, zone: &str) -> Option<u32> {
-        let answers = self.ask(&[(name_of(zone)?, Rtype::SOA)]).ok()?;
-        let soa = answers.first()?.answer().ok()?.limit_to_in::<Soa<_>>().next()?.ok()?;
+        let told = self.ask(&[(name_of(zone)?, Rtype::SOA)]).ok()?;
+        let soa = told.answers.first()?.answer().ok()?.limit_to_in::<Soa<_>>().next()?.ok()?;
         Some(soa.data().serial().into_int())
     }
 
@@ -108,20 +130,17 @@ impl NameServers {
         names
     }
 
-    /// Of one server: it answers all, or one of them with records.
-    fn ask(&self, questions: &[Question]) -> Result<Vec<Answer>, Vain> {
+    /// Of one server: it answers all, or one of them with addresses.
+    fn ask(&self, questions: &[Question]) -> Result<Told, Vain> {
         let timeout = Duration::from_secs(self.config.timeout.clamp(1, TIMEOUT_MAX).into());
         let mut vain = Vain::Silent("no name server is known".to_owned());
         for _ in 0..self.config.attempts.clamp(1, ATTEMPTS_MAX) {
             for server in &self.servers {
-                match ask_server(*server, questions, timeout) {
-                    Ok(answers) => match usable(answers, questions.len()) {
-                        Ok(answers) => return Ok(answers),
-                        Err(what) => vain = Vain::Refused(format!("the name server {server} {what}")),
-                    },
-                    // One that has refused has spoken.
-                    Err(_) if matches!(vain, Vain::Refused(_)) => {}
-                    Err(error) => vain = Vain::Silent(format!("the name server {server} does not answer: {error}")),
+                match (ask_one(*server, questions, timeout), &vain) {
+                    (Ok(told), _) => return Ok(told),
+                    // One that has spoken of it has, whatever others say.
+                    (Err(_), Vain::Half(_)) | (Err(Vain::Silent(_)), Vain::Refused(_)) => {}
+                    (Err(what), _) => vain = what,
                 }
             }
         }
@@ -129,22 +148,52 @@ impl NameServers {
     }
 }
 
-/// Those of one server that say something, if they are as many, or one has records. Else others may know better.
-fn usable(answers: Vec<Answer>, asked: usize) -> Result<Vec<Answer>, String> {
-    let rcode = |answer: &Answer| answer.header().rcode();
-    let (usable, refused): (Vec<_>, Vec<_>) =
-        answers.into_iter().partition(|answer| matches!(rcode(answer), Rcode::NOERROR | Rcode::NXDOMAIN));
-    if usable.len() == asked || usable.iter().any(|answer| answer.header_counts().ancount() > 0) {
-        return Ok(usable);
+/// What is lost on its way is asked for once more.
+fn ask_one(server: SocketAddr, questions: &[Question], timeout: Duration) -> Result<Told, Vain> {
+    let silent = |error: io::Error| Vain::Silent(format!("the name server {server} does not answer: {error}"));
+    let mut answers = ask_server(server, questions, timeout).map_err(silent)?;
+    let says = |answer: &Option<Answer>| answer.as_ref().is_some_and(|answer| says_something(answer));
+    if answers.iter().any(says) {
+        for (question, answer) in questions.iter().zip(&mut answers).filter(|(_, answer)| !says(answer)) {
+            if let Ok(again) = ask_server(server, std::slice::from_ref(question), BEHIND) {
+                *answer = again.into_iter().flatten().next().or(answer.take());
+            }
+        }
     }
-    Err(match refused.first() {
-        Some(answer) => format!("says {}", rcode(answer)),
-        None => "does not answer all that it is asked".to_owned(),
-    })
+    let open = questions.iter().zip(&answers).find(|(_, answer)| !says(answer)).map(|((_, rtype), _)| *rtype);
+    let (answers, refused): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(says_something);
+    let is_no_name = |answer: &Answer| answer.header().rcode() == Rcode::NXDOMAIN;
+    let why = match refused.first() {
+        Some(answer) => format!("the name server {server} says {}", answer.header().rcode()),
+        None => format!("the name server {server} does not answer all that it is asked"),
+    };
+    match open {
+        None => Ok(Told { answers, open }),
+        Some(_) if answers.iter().any(is_no_name) => Ok(Told { answers, open: None }),
+        Some(_) if answers.iter().any(|answer| !Found::of(std::slice::from_ref(answer)).addresses.is_empty()) => {
+            Ok(Told { answers, open })
+        }
+        // The name is there, and may have addresses of the other kind.
+        Some(_) if !answers.is_empty() => Err(Vain::Half(why)),
+        Some(_) => Err(Vain::Refused(why)),
+    }
+}
+
+fn says_something(answer: &Answer) -> bool {
+    matches!(answer.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN)
 }
 
 fn name_of(text: &str) -> Option<Name<Vec<u8>>> {
     Name::vec_from_str(text).ok()
+}
+
+impl Found {
+    fn of(answers: &[Answer]) -> Self {
+        let mut found = Self::default();
+        let there = answers.iter().filter(|answer| answer.header().rcode() == Rcode::NOERROR);
+        there.for_each(|answer| add_addresses(&mut found, answer));
+        found
+    }
 }
 
 fn add_addresses(found: &mut Found, answer: &Answer) {
@@ -192,8 +241,8 @@ fn unspecified(of: IpAddr) -> IpAddr {
     }
 }
 
-/// Some of them may not be answered. From a port of its own, which a stranger would have to guess beside the number (RFC 5452).
-fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> io::Result<Vec<Answer>> {
+/// In the order of the questions, some of which may not be answered. From a port of its own, which a stranger would have to guess beside the number (RFC 5452).
+fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> io::Result<Vec<Option<Answer>>> {
     let mut until = Instant::now() + timeout;
     let socket = UdpSocket::bind((unspecified(server.ip()), 0))?;
     socket.connect(server)?;
@@ -227,7 +276,7 @@ fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> 
         answers[at] = Some(if is_cut { ask_at_length(server, &questions[at], id, until)? } else { answer });
         until = until.min(Instant::now() + BEHIND);
     }
-    Ok(answers.into_iter().flatten().collect())
+    Ok(answers)
 }
 
 /// Over TCP (RFC 7766).

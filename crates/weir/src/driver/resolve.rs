@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_core::contract::{Host, Names, Zone};
 use weir_core::{ClientId, ConnId, Level};
 
-use super::dns::{Found, NameServers, Unfound};
+use super::dns::{Found, Kind, NameServers, Unfound};
 use super::events::Speaker;
 use super::mailbox::{Letter, Sender};
 use super::options::DnsOptions;
@@ -25,6 +25,8 @@ use super::options::DnsOptions;
 const NAMES_MAX: usize = 1024;
 /// Names looked up at the same time; further ones wait.
 const LOOKUPS_MAX: usize = 64;
+/// With those that do not end though the options are others by now.
+const HANGING_MAX: usize = 256;
 /// An address that no answer has had for so long has been left. Some name servers tell one of several at a time, in turns.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 /// As often is asked meanwhile.
@@ -123,6 +125,8 @@ pub struct Resolver {
     look_again: Duration,
     /// Lookups that are under way, and those that wait for one of them to end.
     under_way: usize,
+    /// And those of former rounds.
+    hanging: usize,
     waiting: VecDeque<Arc<str>>,
 }
 
@@ -143,7 +147,7 @@ fn addresses(host: &str, dns: &DnsOptions) -> Answer {
     }
     // It may know others to ask (nsswitch.conf(5)).
     match (ask_system(host), answer) {
-        (Ok(addresses), _) => Ok(Found { addresses, ttl: None }),
+        (Ok(addresses), _) => Ok(Found { addresses, ..Found::default() }),
         (Err(error), Err(Unfound::NoSuchName(_))) => Err(Unfound::NoSuchName(error.to_string())),
         (Err(error), _) => Err(Unfound::Unanswered(error.to_string())),
     }
@@ -195,6 +199,13 @@ fn look_up(host: &str, asks: Asks, dns: &DnsOptions) -> Answer {
     }
 }
 
+/// Of this kind nobody has told anew; which kind comes first stays as it was.
+fn with_old_ones(mut told: Vec<IpAddr>, before: &[IpAddr], kind: Kind) -> Vec<IpAddr> {
+    let at = if before.first().is_some_and(|first| kind.has(first)) { 0 } else { told.len() };
+    told.splice(at..at, before.iter().copied().filter(|address| kind.has(address)));
+    told
+}
+
 /// What is behind a host's own name.
 fn zone_of(host: &str) -> Option<&str> {
     host.split_once('.').map(|(_, zone)| zone.trim_end_matches('.')).filter(|zone| !zone.is_empty())
@@ -239,6 +250,7 @@ impl Resolver {
             left_after: LEFT_AFTER,
             look_again: LOOK_AGAIN,
             under_way: 0,
+            hanging: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -277,6 +289,7 @@ impl Resolver {
             self.serials_at = next_serials(&dns);
             self.dns = dns;
             self.round += 1;
+            self.hanging += std::mem::take(&mut self.under_way);
             // Those that are under way are asked for again.
             self.waiting = self.lookups.keys().map(Arc::clone).collect();
             self.begin_lookups();
@@ -317,7 +330,7 @@ impl Resolver {
         self.lookups.insert(Arc::clone(&host), Lookup { old_at: Instant::now() + OLD_AFTER, questions });
         let addresses = (self.asks.local)(&host);
         if !addresses.is_empty() {
-            return self.found(&host, Ok(Found { addresses, ttl: None }));
+            return self.found(&host, Ok(Found { addresses, ..Found::default() }));
         }
         self.waiting.push_back(host);
         self.begin_lookups();
@@ -325,6 +338,7 @@ impl Resolver {
 
     fn begin_lookups(&mut self) {
         while self.under_way < LOOKUPS_MAX
+            && self.under_way + self.hanging < HANGING_MAX
             && let Some(host) = self.waiting.pop_front()
         {
             self.under_way += 1;
@@ -343,9 +357,11 @@ impl Resolver {
     }
 
     fn told(&mut self, round: u64, host: &Arc<str>, answer: Answer) {
-        self.under_way -= 1;
         if round == self.round {
+            self.under_way -= 1;
             self.found(host, answer);
+        } else {
+            self.hanging -= 1;
         }
         self.begin_lookups();
     }
@@ -359,14 +375,33 @@ impl Resolver {
         for address in before.iter().flatten() {
             missing.entry(*address).or_insert(now);
         }
+        // What nobody has told of is not missing in an answer.
+        let mut untold = Vec::new();
         let (found, ttl) = match (answer, before) {
-            (Ok(Found { addresses, ttl }), _) => {
-                (Ok(addresses), ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl))
+            (Ok(Found { addresses, ttl, open }), before) => {
+                let mut ttl = ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl);
+                let mut addresses = addresses;
+                if let Some(kind) = open {
+                    // Of the other kind the last answer stays in force, and is asked for again soon.
+                    addresses = with_old_ones(addresses, before.as_deref().unwrap_or_default(), kind);
+                    ttl = ttl.min(self.dns.failed_ttl);
+                    untold = vec![kind];
+                }
+                (Ok(addresses), ttl)
             }
             // As long as nobody tells better (RFC 8767).
-            (Err(Unfound::Unanswered(_)), Some(before)) => (Ok(before), self.dns.failed_ttl),
-            (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
+            (Err(Unfound::Unanswered(_)), Some(before)) => {
+                untold = vec![Kind::V4, Kind::V6];
+                (Ok(before), self.dns.failed_ttl)
+            }
+            (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), None)
+            | (Err(Unfound::NoSuchName(why)), Some(_)) => (Err(why), self.dns.failed_ttl),
         };
+        for (address, since) in &mut missing {
+            if untold.iter().any(|kind| kind.has(address)) {
+                *since = now;
+            }
+        }
         // Where it leads nowhere nobody could go elsewhere.
         let mut again_at = None;
         if let Ok(addresses) = &found {

@@ -19,6 +19,8 @@ struct Zone {
     refuses: BTreeMap<&'static str, Rcode>,
     /// Questions of this type are refused so, or not answered.
     refuses_type: Option<(Rtype, Option<Rcode>)>,
+    /// So many questions of this type are not answered.
+    loses: Arc<Mutex<(u32, Option<Rtype>)>>,
     /// Answers over UDP are said to be cut off.
     is_long: bool,
     /// What nobody has asked for comes ahead of each answer.
@@ -39,6 +41,11 @@ impl Zone {
             && rtype == question.qtype()
         {
             rcode = refusal?;
+        }
+        let mut loses = self.loses.lock().unwrap();
+        if loses.0 > 0 && loses.1 == Some(question.qtype()) {
+            loses.0 -= 1;
+            return None;
         }
         let mut answer = MessageBuilder::new_vec().start_answer(&query, rcode).unwrap();
         answer.header_mut().set_tc(self.is_long && over_udp);
@@ -245,6 +252,45 @@ fn one_kind_of_address_is_enough() {
         assert_eq!(zone.servers("options timeout:9").addresses("db").unwrap().addresses, ips(&[expected]), "{refused}");
         assert!(began.elapsed() < Duration::from_secs(8), "the other answer is not waited for so long");
         assert!(zone.servers("options timeout:1 attempts:1").addresses("none").is_err());
+    }
+}
+
+/// Of a name that stands for another one, which has an address of one kind.
+#[test]
+fn half_an_answer_without_an_address_is_none() {
+    let records = [
+        ("db.example.org", "CNAME", 5, "host.example.org"),
+        ("host.example.org", "A", 5, "127.0.0.2"),
+        ("db.example.org.corp.org", "A", 5, "127.0.0.3"),
+    ];
+    let losing = |count| {
+        let zone = Zone { loses: Arc::new(Mutex::new((count, Some(Rtype::A)))), ..zone(&records) };
+        zone.servers("search corp.org\noptions timeout:1 attempts:2").addresses("db.example.org")
+    };
+    // One that is lost is asked for again, of the same server or at the next attempt.
+    for count in [1, 2, 3] {
+        let found = losing(count).unwrap();
+        assert_eq!((found.addresses, found.open), (ips(&["127.0.0.2"]), None), "{count} lost");
+    }
+    let Err(Unfound::Unanswered(_)) = losing(99) else { panic!("the name is there, and no other machine is meant") };
+    let refused = [Rcode::SERVFAIL, Rcode::REFUSED].map(|rcode| {
+        let zone = Zone { refuses_type: Some((Rtype::A, Some(rcode))), ..zone(&records) };
+        zone.servers("search corp.org").addresses("db.example.org")
+    });
+    assert!(refused.iter().all(|answer| matches!(answer, Err(Unfound::Unanswered(_)))), "{refused:?}");
+}
+
+#[test]
+fn which_kind_is_open_is_told() {
+    let records = [("db", "A", 5, "127.0.0.2"), ("db", "AAAA", 5, "::1")];
+    for (rtype, kind) in [(Rtype::A, Kind::V4), (Rtype::AAAA, Kind::V6)] {
+        for refusal in [None, Some(Rcode::SERVFAIL)] {
+            let zone = Zone { refuses_type: Some((rtype, refusal)), ..zone(&records) };
+            assert_eq!(zone.servers("").addresses("db").unwrap().open, Some(kind));
+        }
+        let zone = Zone { loses: Arc::new(Mutex::new((1, Some(rtype)))), ..zone(&records) };
+        let found = zone.servers("").addresses("db").unwrap();
+        assert_eq!((found.addresses.len(), found.open), (2, None), "it was asked for again");
     }
 }
 

@@ -20,7 +20,7 @@ fn none() -> Answer {
 
 /// Without saying how long they count.
 fn at(ips: &[[u8; 4]]) -> Answer {
-    Ok(Found { addresses: ips.iter().map(|ip| IpAddr::from(*ip)).collect(), ttl: None })
+    Ok(Found { addresses: ips.iter().map(|ip| IpAddr::from(*ip)).collect(), ..Found::default() })
 }
 
 impl Asker {
@@ -227,6 +227,28 @@ fn addresses_that_are_told_in_turns_are_not_left() {
     assert_eq!(moves(&mut asker, 5).0, Vec::<Vec<IpAddr>>::new());
     // It goes on being looked at, but without haste.
     assert!(ASKED.load(Ordering::Relaxed) < 100, "{ASKED:?}");
+}
+
+/// What was told in turns, and what nobody has told anew, is not left while name servers are silent about it.
+#[test]
+fn silence_leaves_no_address() {
+    static SILENT: AtomicUsize = AtomicUsize::new(0);
+    let mut asker = Asker::new(at_once(), |_, _| match SILENT.fetch_add(1, Ordering::Relaxed) {
+        asked @ 0..3 => at(&[[10, 0, 0, asked as u8]]),
+        _ => Err(Unfound::Unanswered("nobody answers".to_owned())),
+    });
+    assert_eq!(moves(&mut asker, 5).0, Vec::<Vec<IpAddr>>::new());
+    static HALF: AtomicUsize = AtomicUsize::new(0);
+    let mut asker = Asker::new(at_once(), |_, _| {
+        let old = ["::1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec();
+        match HALF.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Found { addresses: old, ..Found::default() }),
+            _ => Ok(Found { open: Some(Kind::V6), ..at(&[[10, 0, 0, 2]])? }),
+        }
+    });
+    let (moved, counts) = moves(&mut asker, 5);
+    assert_eq!(moved, [vec![IpAddr::from([10, 0, 0, 1])]], "the other kind's is left");
+    assert_eq!(counts, [2; 5], "the last answer about the one kind stays beside the new one about the other");
 }
 
 #[test]
