@@ -50,7 +50,7 @@ pub(crate) struct Passport {
     idle_us: u64,
     /// It has sent this, and nothing has been done of it.
     #[serde(with = "crate::bytes")]
-    pub(crate) unread: Vec<u8>,
+    unread: Vec<u8>,
 }
 
 /// A secret, which is in no `Debug` (`auth/secret.rs`).

@@ -69,11 +69,11 @@ impl From<u32> for Cell {
 /// A pool, as one worker sees it or as all do together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PoolReport {
-    pub(crate) mode: &'static str,
+    pub(super) mode: &'static str,
     pub(super) clients_active: u32,
     pub(super) clients_waiting: u32,
     pub(super) cancels_active: u32,
-    pub(crate) servers: u32,
+    pub(super) servers: u32,
     pub(super) servers_active: u32,
     pub(super) servers_canceled: u32,
     pub(super) servers_idle: u32,
@@ -116,17 +116,17 @@ pub(crate) struct Answer {
     pub(super) clients: u32,
     pub(super) consoles: u32,
     pub(super) logins: u32,
-    pub(crate) servers: u32,
+    pub(super) servers: u32,
     pub(crate) refusal: Option<String>,
     pub(crate) found: bool,
     /// All workers were told the same: one worker's are everybody's.
-    pub(crate) gates: Gates,
+    pub(super) gates: Gates,
     /// How long the last period of the averages was.
     pub(super) counted_for: Duration,
     pub(super) free_clients: u32,
     pub(super) free_servers: u32,
     /// Only the steward's worker knows.
-    pub(crate) census: Census,
+    pub(super) census: Census,
     /// And what it passes on, by peer.
     pub(super) peers: BTreeMap<u16, PeerReport>,
     pub(super) watched: BTreeMap<(Arc<str>, Arc<str>), Watched>,

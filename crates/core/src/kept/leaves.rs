@@ -22,20 +22,20 @@ use crate::statements::definition::text_of;
 /// What a text may do to its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Leaves {
-    pub(crate) makes: Kinds,
+    pub(super) makes: Kinds,
     /// Of what it makes, what it does by its own words: no code's, and no words that may mean something else.
     pub(crate) says: Kinds,
-    pub(crate) ends: Kinds,
+    pub(super) ends: Kinds,
     /// It says UNLISTEN, or DISCARD ALL.
     pub(crate) unlistens: bool,
     /// It asks what its session listens to.
     pub(crate) asks_channels: bool,
     /// It asks which statements are prepared.
-    pub(crate) asks_statements: bool,
+    pub(super) asks_statements: bool,
     /// It asks for what `nextval` gave last in its session.
-    pub(crate) reads_sequences: bool,
+    pub(super) reads_sequences: bool,
     /// It executes what SQL has prepared.
-    pub(crate) executes: bool,
+    pub(super) executes: bool,
     /// It says ROLLBACK or ABORT, which may take back a part of a transaction.
     pub(crate) takes_back: bool,
     /// Or anything else that ends one, failed or not.
@@ -45,9 +45,9 @@ pub(crate) struct Leaves {
     /// It says RESET ALL.
     pub(crate) resets_all: bool,
     /// Of parameters with a dot in their names that it sets.
-    pub(crate) names: Vec<Arc<str>>,
+    pub(super) names: Vec<Arc<str>>,
     /// It may set or reset a parameter that parsing reads, for its transaction alone perhaps: then PostgreSQL reports nothing of it.
-    pub(crate) sets_read: bool,
+    pub(super) sets_read: bool,
     /// It has strings in which a backslash may be an escape: of use where `standard_conforming_strings` is on.
     pub(crate) uncertain: bool,
     /// It may change how a text is read: that parameter, or `client_encoding`.
@@ -57,7 +57,7 @@ pub(crate) struct Leaves {
     /// It may change what other texts call.
     pub(crate) alters: bool,
     /// The code that it creates may leave what a look does not find.
-    pub(crate) defines_lasting: bool,
+    pub(super) defines_lasting: bool,
     /// It names the schema of temporary objects, in a string perhaps.
     pub(crate) names_temporary: bool,
     pub(crate) beyond_ascii: bool,

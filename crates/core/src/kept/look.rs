@@ -14,13 +14,13 @@ pub(crate) struct Look {
     pub(crate) asked: Kinds,
     pub(crate) found: Kinds,
     /// Those that PostgreSQL does not report.
-    pub(crate) parameters: ParameterSet,
+    pub(super) parameters: ParameterSet,
     /// What it listens to; `None` where a name is not known.
-    pub(crate) channels: Option<Channels>,
+    pub(super) channels: Option<Channels>,
     /// That with which it was told to listen to more (`Lists`).
-    pub(crate) mark: Option<Box<[u8]>>,
+    pub(super) mark: Option<Box<[u8]>>,
     /// A value is not known: it is in another encoding than the database's, or there is too much.
-    pub(crate) illegible: bool,
+    pub(super) illegible: bool,
     pub(crate) failed: bool,
     bytes: usize,
     channel_bytes: usize,

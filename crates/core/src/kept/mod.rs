@@ -103,7 +103,7 @@ pub(crate) struct Kept {
     /// Its client may have changed it.
     pub(crate) altered: Altered,
     /// What it listens to, as the last look has told it. `None`: that is not known.
-    pub(crate) channels: Option<Channels>,
+    channels: Option<Channels>,
     pub(crate) lists: Lists,
     /// A look has told what there is since a message was sent that may take some of it away.
     lists_seen: bool,

@@ -88,7 +88,7 @@ pub(crate) enum Sought {
 /// A question, and what has come of it so far.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    pub(crate) question: Question,
+    pub(super) question: Question,
     pub(crate) user: Arc<str>,
     sought: Sought,
     secret: Option<Secret>,

@@ -79,8 +79,8 @@ pub(crate) enum Phase {
 pub(crate) struct Login {
     pub(crate) phase: Phase,
     /// SSLRequest or direct TLS came already; a second one breaks the protocol.
-    pub(crate) tls_asked: bool,
-    pub(crate) gss_asked: bool,
+    tls_asked: bool,
+    gss_asked: bool,
     pub(crate) version: ProtocolVersion,
     /// As the startup packet has them, without user, database, options and replication.
     pub(crate) parameters: Vec<(Arc<str>, Arc<str>)>,
@@ -93,13 +93,13 @@ pub(crate) struct Login {
     /// What is known of the user that its database's entry forces, who is in no file.
     pub(crate) forced: Option<(Arc<str>, LookedUp)>,
     /// What its host is called, if that has been asked.
-    pub(crate) host: Option<Option<Arc<str>>>,
+    host: Option<Option<Arc<str>>>,
     /// The roles that its user is a member of, if those have been asked for.
-    pub(crate) roles: Option<Vec<Arc<str>>>,
+    roles: Option<Vec<Arc<str>>>,
     /// What it has to show; `Hba` while no record has said so.
-    pub(crate) method: AuthType,
+    method: AuthType,
     /// The settings by which that was decided.
-    pub(crate) under: Option<Arc<Settings>>,
+    under: Option<Arc<Settings>>,
 }
 
 impl Login {

@@ -102,8 +102,8 @@ pub(crate) enum AuthState {
 #[derive(Debug)]
 pub(crate) struct Making {
     pub(crate) purpose: Purpose,
-    pub(crate) phase: Phase,
-    pub(crate) tls: Option<TlsInfo>,
+    phase: Phase,
+    tls: Option<TlsInfo>,
     /// The server was asked for TLS.
     pub(crate) tls_tried: bool,
     pub(crate) facts: Vec<(Arc<str>, Arc<[u8]>)>,

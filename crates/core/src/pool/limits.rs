@@ -86,7 +86,7 @@ pub(crate) struct PoolLimits {
     pub(crate) server_lifetime: Duration,
     pub(crate) server_idle_timeout: Duration,
     /// After so long without clients and servers it is forgotten.
-    pub(crate) forgotten_after: Option<Duration>,
+    pub(super) forgotten_after: Option<Duration>,
     /// A server that was idle for so long is asked whether it still answers before somebody gets it.
     pub(crate) check_after: Duration,
 }

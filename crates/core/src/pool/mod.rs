@@ -123,7 +123,7 @@ pub(crate) struct Pool {
     pub(crate) counted: Counters,
     pub(crate) watched: Watched,
     /// Since when it was seen to be unused.
-    pub(crate) unused_since: Option<Time>,
+    unused_since: Option<Time>,
     /// Its name is nobody's any more, and its place the next one's.
     forgotten: bool,
 }

@@ -35,17 +35,17 @@ pub(crate) const UNKNOWN_CLIENTS_MAX: u32 = 1000;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) limits: PoolLimits,
+    limits: PoolLimits,
     /// Permits that each worker holds. Two workers' letters about one server may overtake each other, so that one may seem to
     /// hold fewer than none for a moment; the sum is always right.
-    pub(crate) held: Vec<i32>,
+    held: Vec<i32>,
     /// Servers on each worker that stay with their clients for those' state, where there is a limit.
     pinned: Vec<u32>,
     /// Workers none of whose servers will be free for others: all are to be closed.
     closing: Vec<bool>,
     /// What each worker was told of its share. `None`: it is to be told anew.
-    pub(crate) told: Vec<Option<Share>>,
-    pub(crate) homes: Homes,
+    told: Vec<Option<Share>>,
+    homes: Homes,
     /// Which of its endpoints the next server is made at.
     turn: usize,
 }
@@ -66,9 +66,9 @@ impl Ledger {
 
 #[derive(Debug)]
 pub(crate) struct Steward {
-    pub(crate) workers: u16,
+    workers: u16,
     settings: Arc<Settings>,
-    pub(crate) ledgers: BTreeMap<Arc<PoolName>, Ledger>,
+    ledgers: BTreeMap<Arc<PoolName>, Ledger>,
     /// Servers of each database and of each user.
     holders: BTreeMap<Limit, Holders>,
     wants: Wants,
@@ -81,8 +81,8 @@ pub(crate) struct Steward {
     /// other; the sum is always right.
     sockets: Vec<i32>,
     /// More servers stand than the limits allow: those of a reload.
-    pub(crate) over: bool,
-    pub(crate) loads: Loads,
+    over: bool,
+    loads: Loads,
     directory: Directory,
     endpoints: Endpoints,
     /// What the process has whose place this one has taken.
