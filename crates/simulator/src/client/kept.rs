@@ -5,7 +5,7 @@ use weir_wire::{BackendTag, write};
 use super::workload::{Draft, command};
 use super::{Client, Exchange, Expect, Stage};
 use crate::postgres::held::{Held, Kind, Thing};
-use crate::postgres::{CUSTOM, UNREPORTED, canonical};
+use crate::postgres::{CUSTOM, ROLE, UNREPORTED, canonical};
 
 /// What a client has of each kind at most.
 const EACH: u64 = 3;
@@ -122,7 +122,8 @@ impl Client {
 
     /// One that PostgreSQL does not report, also so that no word tells of it.
     fn set_unreported(&mut self, stage: &mut Stage) -> Exchange {
-        let (name, values) = *stage.rng.pick(&[(UNREPORTED, ["1s", "9s"]), (CUSTOM, ["one", "another"])]);
+        let (name, values) =
+            *stage.rng.pick(&[(UNREPORTED, ["1s", "9s"]), (CUSTOM, ["one", "another"]), (ROLE, ["reader", "none"])]);
         let value = *stage.rng.pick(&values);
         let tag = self.tag();
         let mut draft = Draft::new(tag);
@@ -141,7 +142,8 @@ impl Client {
     /// What a row must tell of that. `None`: it is not promised.
     pub(super) fn kept_description(&self) -> Option<String> {
         let custom = self.model.get(CUSTOM).map_or("", String::as_str);
-        self.habits.keeps.then(|| format!("{CUSTOM}={custom}\n{}", self.held.description()))
+        let role = self.model.get(ROLE).map_or("none", String::as_str);
+        self.habits.keeps.then(|| format!("{CUSTOM}={custom}\n{ROLE}={role}\n{}", self.held.description()))
     }
 
     /// Outside of a transaction: a ROLLBACK from here on comes back to this.

@@ -280,7 +280,7 @@ impl Backend {
                 "RESET"
             }
             Verb::ResetAll => {
-                self.parameters = self.defaults.clone();
+                self.parameters.reset_all(&self.defaults);
                 self.outlasting = None;
                 "RESET"
             }

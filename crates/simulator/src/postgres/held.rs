@@ -8,7 +8,7 @@ use weir_wire::write::{self, ColumnType};
 
 use super::backend::Backend;
 use super::language::{Tag, literal};
-use super::parameters::CUSTOM;
+use super::parameters::{CUSTOM, ROLE};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -236,7 +236,8 @@ impl Backend {
     /// What a row says about the session it was made in.
     pub(super) fn description(&self) -> String {
         let custom = self.parameters.custom(CUSTOM).unwrap_or_default();
-        format!("{}{CUSTOM}={custom}\n{}", self.parameters.description(), self.held.description())
+        let (role, held) = (self.parameters.role(), self.held.description());
+        format!("{}{CUSTOM}={custom}\n{ROLE}={role}\n{held}", self.parameters.description())
     }
 
     pub(super) fn holds(&mut self, tag: Option<Tag>, deed: &Deed, extended: bool) {
@@ -287,7 +288,11 @@ impl Backend {
             |name: &str, value: String| vec![Some("parameter".to_owned()), Some(name.to_owned()), Some(value)];
         match sight {
             Sight::Any(kind, word) if self.held.has_any(*kind) => vec![vec![Some((*word).to_owned()), None, None]],
-            Sight::Any(..) | Sight::Role => Vec::new(),
+            Sight::Any(..) => Vec::new(),
+            Sight::Role => {
+                let role = self.parameters.custom(ROLE).map(str::to_owned);
+                role.into_iter().map(|role| parameter(ROLE, role)).collect()
+            }
             Sight::Channels => {
                 let channels = self.channels.keys();
                 channels.map(|channel| vec![Some("listen".to_owned()), Some(channel.clone()), None]).collect()

@@ -25,7 +25,7 @@ use crate::rng::Rng;
 
 pub use execute::{BAD_DATA, NOISE};
 pub use language::QUESTION;
-pub use parameters::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, canonical};
+pub use parameters::{CONFIGURED, CUSTOM, REPORTED, ROLE, UNREPORTED, canonical};
 pub use types::{Belief, Retyped, Types};
 
 /// How backends ask for the password.

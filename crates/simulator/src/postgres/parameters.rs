@@ -11,6 +11,10 @@ pub const UNREPORTED: &str = "statement_timeout";
 /// One without a definition, that PostgreSQL lists nowhere.
 pub const CUSTOM: &str = "app.tenant";
 
+/// Whom a session acts as, which PostgreSQL lists nowhere either, and which RESET ALL leaves as it is (`GUC_NO_RESET_ALL`).
+pub const ROLE: &str = "role";
+const NO_ROLE: &str = "none";
+
 /// A parameter that no client sets, whose default the configuration file changes: each time to a higher number.
 pub const CONFIGURED: &str = "search_path";
 
@@ -59,8 +63,27 @@ impl Parameters {
         }
     }
 
+    /// Each has its default again.
+    pub fn reset_all(&mut self, defaults: &Self) {
+        let role = self.1.remove(ROLE);
+        self.clone_from(defaults);
+        self.1.extend(role.map(|role| (ROLE.to_owned(), role)));
+    }
+
+    /// `none`: it acts as itself.
+    pub fn role(&self) -> &str {
+        self.custom(ROLE).unwrap_or(NO_ROLE)
+    }
+
     /// Sets a parameter; what PostgreSQL would refuse gives the SQLSTATE.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        if name.eq_ignore_ascii_case(ROLE) {
+            self.1.remove(ROLE);
+            if value != NO_ROLE {
+                self.1.insert(ROLE.to_owned(), value.to_owned());
+            }
+            return Ok(());
+        }
         if name == CONFIGURED {
             // The session has one of its own.
             self.1.insert(name.to_owned(), String::new());
@@ -80,6 +103,9 @@ impl Parameters {
     }
 
     pub fn get(&self, name: &str) -> String {
+        if name == ROLE {
+            return self.role().to_owned();
+        }
         let known = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         known.or_else(|| self.1.get(name)).cloned().unwrap_or_default()
     }
