@@ -189,6 +189,15 @@ impl ClientLogin<'_> {
             && forced(then) == forced(now)
     }
 
+    /// What it shows is compared with what the settings of now have, where they ask for the same.
+    fn is_judged_by_now(&mut self) {
+        let settings = &self.cx.settings;
+        let method = |record: Option<&Record>| record.map_or(settings.auth_type, |record| record.method);
+        if self.record(settings).is_ok_and(|record| method(record) == self.login.method) {
+            self.login.under = Some(Arc::clone(settings));
+        }
+    }
+
     /// Whose word about its password counts, as the settings of now have it.
     fn authority(&self) -> Option<Authority> {
         let record = self.record(&self.cx.settings).ok()??;
@@ -364,6 +373,7 @@ impl ClientLogin<'_> {
         let user = Arc::clone(&self.login.user);
         let phase = std::mem::replace(&mut self.login.phase, Phase::Admission);
         let refused_at = self.refused_at(&user);
+        self.is_judged_by_now();
         match phase {
             Phase::Password if matches!(self.login.method, AuthType::Pam | AuthType::Ldap) => {
                 self.ask_about(frontend::password(body)?)

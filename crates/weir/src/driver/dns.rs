@@ -88,17 +88,19 @@ impl NameServers {
 
     pub fn addresses(&self, host: &str) -> Result<Found, Unfound> {
         let mut unfound = Unfound::NoSuchName("no such name".to_owned());
+        let as_it_is = name_of(host);
         for name in self.candidates(host) {
             let questions = [Rtype::A, Rtype::AAAA].map(|rtype| (name.clone(), rtype));
             let told = match self.ask(&questions) {
                 Ok(told) => told,
-                // That may hold for one of the domains that are tried alone.
-                Err(Vain::Refused(why)) => {
+                // That may hold for one of the domains that are tried alone. Behind the name as it is, another might be another machine's.
+                Err(Vain::Refused(why) | Vain::Half(why)) if Some(&name) != as_it_is.as_ref() => {
                     unfound = Unfound::Unanswered(why);
                     continue;
                 }
-                // Another name than this might be another machine's.
-                Err(Vain::Half(why) | Vain::Silent(why)) => return Err(Unfound::Unanswered(why)),
+                Err(Vain::Refused(why) | Vain::Half(why) | Vain::Silent(why)) => {
+                    return Err(Unfound::Unanswered(why));
+                }
             };
             let mut found = Found::of(&told.answers);
             found.open = told.open.map(|rtype| if rtype == Rtype::A { Kind::V4 } else { Kind::V6 });
@@ -162,18 +164,16 @@ fn ask_one(server: SocketAddr, questions: &[Question], timeout: Duration) -> Res
     }
     let open = questions.iter().zip(&answers).find(|(_, answer)| !says(answer)).map(|((_, rtype), _)| *rtype);
     let (answers, refused): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(says_something);
-    let is_no_name = |answer: &Answer| answer.header().rcode() == Rcode::NXDOMAIN;
     let why = match refused.first() {
         Some(answer) => format!("the name server {server} says {}", answer.header().rcode()),
         None => format!("the name server {server} does not answer all that it is asked"),
     };
     match open {
         None => Ok(Told { answers, open }),
-        Some(_) if answers.iter().any(is_no_name) => Ok(Told { answers, open: None }),
         Some(_) if answers.iter().any(|answer| !Found::of(std::slice::from_ref(answer)).addresses.is_empty()) => {
             Ok(Told { answers, open })
         }
-        // The name is there, and may have addresses of the other kind.
+        // It may have addresses of the other kind, whatever is said of the one (RFC 4074, 4.2).
         Some(_) if !answers.is_empty() => Err(Vain::Half(why)),
         Some(_) => Err(Vain::Refused(why)),
     }
@@ -273,8 +273,11 @@ fn ask_server(server: SocketAddr, questions: &[Question], timeout: Duration) -> 
         let Some(which) = open.iter().position(|(at, id)| answers_to(&answer, &questions[*at], *id)) else { continue };
         let (at, id) = open.swap_remove(which);
         let is_cut = answer.header().tc();
-        answers[at] = Some(if is_cut { ask_at_length(server, &questions[at], id, until)? } else { answer });
+        answers[at] = if is_cut { ask_at_length(server, &questions[at], id, until).ok() } else { Some(answer) };
         until = until.min(Instant::now() + BEHIND);
+    }
+    if answers.iter().all(Option::is_none) {
+        return Err(ErrorKind::TimedOut.into());
     }
     Ok(answers)
 }

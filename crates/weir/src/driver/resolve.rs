@@ -27,6 +27,8 @@ const NAMES_MAX: usize = 1024;
 const LOOKUPS_MAX: usize = 64;
 /// With those that do not end though the options are others by now.
 const HANGING_MAX: usize = 256;
+/// So many are looked up, however many of those there are.
+const ALWAYS_MAX: usize = 4;
 /// An address that no answer has had for so long has been left. Some name servers tell one of several at a time, in turns.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 /// As often is asked meanwhile.
@@ -45,9 +47,13 @@ type Answer = Result<Found, Unfound>;
 pub struct Asks {
     /// What can be told at once.
     local: fn(&str) -> Vec<IpAddr>,
-    addresses: fn(&str, &DnsOptions) -> Answer,
+    /// Where an answer is in force, whoever knows the name but is no name server is asked only where name servers say that there is none.
+    addresses: fn(&str, &DnsOptions, InForce) -> Answer,
     serial: fn(&str, &DnsOptions) -> Option<u32>,
 }
+
+/// Whether there is an answer of before.
+type InForce = bool;
 
 /// Who wants to know.
 #[derive(Debug)]
@@ -91,8 +97,10 @@ impl Drop for Desk {
 struct Known {
     until: Instant,
     found: Result<Vec<IpAddr>, String>,
-    /// Where it has led, and since when no answer has had that.
+    /// Where it has led, and since when no answer has had that, but for when nobody answered.
     missing: BTreeMap<IpAddr, Instant>,
+    /// When the last lookup ended.
+    asked_at: Instant,
     /// When it is asked for again for their sake.
     again_at: Option<Instant>,
     /// Which of its addresses is the next one's first.
@@ -139,14 +147,20 @@ fn local(host: &str) -> Vec<IpAddr> {
     of_hosts(&String::from_utf8_lossy(&std::fs::read(HOSTS).unwrap_or_default()), host)
 }
 
-fn addresses(host: &str, dns: &DnsOptions) -> Answer {
+fn addresses(host: &str, dns: &DnsOptions, in_force: InForce) -> Answer {
     let answer = name_servers(dns).addresses(host);
     // Whoever names a file of his own wants those servers.
     if answer.is_ok() || dns.resolv_conf.is_some() {
         return answer;
     }
-    // It may know others to ask (nsswitch.conf(5)).
-    match (ask_system(host), answer) {
+    let unanswered = matches!(answer, Err(Unfound::Unanswered(_)));
+    if unanswered && in_force {
+        return answer;
+    }
+    // It may know others to ask (nsswitch.conf(5)), but is to look for no other name in their place (`search`).
+    let rooted = format!("{}.", host.trim_end_matches('.'));
+    let name = if unanswered && host.contains('.') { &rooted } else { host };
+    match (ask_system(name), answer) {
         (Ok(addresses), _) => Ok(Found { addresses, ..Found::default() }),
         (Err(error), Err(Unfound::NoSuchName(_))) => Err(Unfound::NoSuchName(error.to_string())),
         (Err(error), _) => Err(Unfound::Unanswered(error.to_string())),
@@ -188,9 +202,9 @@ fn of_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     ips
 }
 
-fn look_up(host: &str, asks: Asks, dns: &DnsOptions) -> Answer {
+fn look_up(host: &str, asks: Asks, dns: &DnsOptions, in_force: InForce) -> Answer {
     let in_vain = |why: &str| format!("cannot resolve host {host}: {why}");
-    match catch_unwind(AssertUnwindSafe(|| (asks.addresses)(host, dns))) {
+    match catch_unwind(AssertUnwindSafe(|| (asks.addresses)(host, dns, in_force))) {
         Ok(Ok(found)) if found.addresses.is_empty() => Err(Unfound::NoSuchName(format!("host {host} has no address"))),
         Ok(Ok(found)) => Ok(found),
         Ok(Err(Unfound::NoSuchName(why))) => Err(Unfound::NoSuchName(in_vain(&why))),
@@ -338,14 +352,14 @@ impl Resolver {
 
     fn begin_lookups(&mut self) {
         while self.under_way < LOOKUPS_MAX
-            && self.under_way + self.hanging < HANGING_MAX
+            && (self.under_way < ALWAYS_MAX || self.under_way + self.hanging < HANGING_MAX)
             && let Some(host) = self.waiting.pop_front()
         {
             self.under_way += 1;
             let (asks, dns, round) = (self.asks, self.dns.clone(), self.round);
-            let (answers, name) = (self.answers.clone(), Arc::clone(&host));
+            let (answers, name, in_force) = (self.answers.clone(), Arc::clone(&host), self.has_old(&host));
             let body = move || {
-                let found = look_up(&name, asks, &dns);
+                let found = look_up(&name, asks, &dns, in_force);
                 // Nobody wants it any more when the program is ending.
                 let _ = answers.send(Message::Found(round, name, found));
             };
@@ -368,9 +382,9 @@ impl Resolver {
 
     fn found(&mut self, host: &Arc<str>, answer: Answer) {
         let now = Instant::now();
-        let (before, mut missing, turn) = match self.known.remove(host) {
-            Some(known) => (known.found.ok(), known.missing, known.turn),
-            None => (None, BTreeMap::new(), 0),
+        let (before, mut missing, turn, asked_at) = match self.known.remove(host) {
+            Some(known) => (known.found.ok(), known.missing, known.turn, known.asked_at),
+            None => (None, BTreeMap::new(), 0, now),
         };
         for address in before.iter().flatten() {
             missing.entry(*address).or_insert(now);
@@ -394,12 +408,15 @@ impl Resolver {
                 untold = vec![Kind::V4, Kind::V6];
                 (Ok(before), self.dns.failed_ttl)
             }
-            (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), None)
-            | (Err(Unfound::NoSuchName(why)), Some(_)) => (Err(why), self.dns.failed_ttl),
+            (Err(Unfound::Unanswered(why)), None) => {
+                untold = vec![Kind::V4, Kind::V6];
+                (Err(why), self.dns.failed_ttl)
+            }
+            (Err(Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
         };
         for (address, since) in &mut missing {
             if untold.iter().any(|kind| kind.has(address)) {
-                *since = now;
+                *since = (*since + now.duration_since(asked_at)).min(now);
             }
         }
         // Where it leads nowhere nobody could go elsewhere.
@@ -412,7 +429,7 @@ impl Resolver {
         if self.known.len() >= NAMES_MAX {
             self.known.clear();
         }
-        let mut known = Known { until: now + ttl, found, missing, again_at, turn };
+        let mut known = Known { until: now + ttl, found, missing, asked_at: now, again_at, turn };
         if let Some(lookup) = self.lookups.remove(host) {
             lookup.questions.into_iter().for_each(|question| known.answer(question));
         }

@@ -278,6 +278,22 @@ fn half_an_answer_without_an_address_is_none() {
         zone.servers("search corp.org").addresses("db.example.org")
     });
     assert!(refused.iter().all(|answer| matches!(answer, Err(Unfound::Unanswered(_)))), "{refused:?}");
+    // No more where it is refused as a whole, or where one kind is said not to be there and the other is lost.
+    let all = Zone { refuses: [("db.example.org", Rcode::SERVFAIL)].into(), ..zone(&records) };
+    let one = Zone {
+        refuses_type: Some((Rtype::AAAA, Some(Rcode::NXDOMAIN))),
+        loses: Arc::new(Mutex::new((99, Some(Rtype::A)))),
+        ..zone(&records)
+    };
+    for zone in [all, one] {
+        let answer = zone.servers("search corp.org\noptions timeout:1").addresses("db.example.org");
+        assert!(matches!(answer, Err(Unfound::Unanswered(_))), "{answer:?}");
+    }
+    // A domain of the search list may be in order, though another one is not.
+    let records = [("db.a.zone", "CNAME", 5, "none"), ("db.b.zone", "A", 5, "127.0.0.4")];
+    let zone = Zone { refuses_type: Some((Rtype::AAAA, Some(Rcode::SERVFAIL))), ..zone(&records) };
+    let found = zone.servers("search a.zone b.zone").addresses("db").unwrap();
+    assert_eq!(found.addresses, ips(&["127.0.0.4"]));
 }
 
 #[test]

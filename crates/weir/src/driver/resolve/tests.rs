@@ -24,7 +24,7 @@ fn at(ips: &[[u8; 4]]) -> Answer {
 }
 
 impl Asker {
-    fn new(dns: DnsOptions, addresses: fn(&str, &DnsOptions) -> Answer) -> Self {
+    fn new(dns: DnsOptions, addresses: fn(&str, &DnsOptions, InForce) -> Answer) -> Self {
         Self::with(dns, Asks { local: |_| Vec::new(), addresses, serial: |_, _| None })
     }
 
@@ -70,7 +70,7 @@ fn resolves_what_the_system_knows() {
 fn tells_what_it_remembers() {
     let soon = Duration::from_secs(900);
     let options = DnsOptions { found_ttl: soon, failed_ttl: soon, ..DnsOptions::default() };
-    let mut asker = Asker::new(options, |host, _| match host {
+    let mut asker = Asker::new(options, |host, _, _| match host {
         "two" => at(&[[10, 0, 0, 1], [10, 0, 0, 2]]),
         "short" => Ok(Found { ttl: Some(Duration::from_secs(60)), ..at(&[[10, 0, 0, 3]])? }),
         _ => none(),
@@ -97,7 +97,7 @@ fn tells_what_it_remembers() {
 
 #[test]
 fn a_slow_name_holds_up_nobody_else() {
-    let mut asker = Asker::new(DnsOptions::default(), |host, _| {
+    let mut asker = Asker::new(DnsOptions::default(), |host, _, _| {
         if host == "slow" {
             thread::sleep(Duration::from_secs(3));
         }
@@ -115,7 +115,7 @@ fn a_slow_name_holds_up_nobody_else() {
 #[test]
 fn remembers_and_asks_once() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let mut asker = Asker::new(DnsOptions::default(), |host, _| {
+    let mut asker = Asker::new(DnsOptions::default(), |host, _, _| {
         ASKED.fetch_add(1, Ordering::Relaxed);
         if host == "panics" { panic!("told to") } else { none() }
     });
@@ -132,7 +132,7 @@ fn remembers_and_asks_once() {
 fn an_old_answer_is_used_while_a_new_one_takes_its_time() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let dns = DnsOptions { found_ttl: Duration::ZERO, ..DnsOptions::default() };
-    let mut asker = Asker::new(dns, |_, _| {
+    let mut asker = Asker::new(dns, |_, _, _| {
         let asked = ASKED.fetch_add(1, Ordering::Relaxed) as u8;
         thread::sleep(Duration::from_millis(if asked == 2 { 3_000 } else { 0 }));
         at(&[[127, 0, 0, asked]])
@@ -156,7 +156,8 @@ fn an_old_answer_is_used_while_a_new_one_takes_its_time() {
 fn new_options_hold_for_what_is_known_already() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let never = DnsOptions { found_ttl: Duration::from_secs(3600), ..DnsOptions::default() };
-    let mut asker = Asker::new(never.clone(), |_, _| at(&[[127, 0, 0, ASKED.fetch_add(1, Ordering::Relaxed) as u8]]));
+    let mut asker =
+        Asker::new(never.clone(), |_, _, _| at(&[[127, 0, 0, ASKED.fetch_add(1, Ordering::Relaxed) as u8]]));
     let mut ask = |dns| {
         asker.desk.0.send(Message::Options(dns)).unwrap();
         asker.ask(0, "host");
@@ -201,7 +202,7 @@ fn at_once() -> DnsOptions {
 #[test]
 fn workers_hear_where_a_name_leads_elsewhere() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let mut asker = Asker::new(at_once(), |_, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
+    let mut asker = Asker::new(at_once(), |_, _, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
         0 => at(&[[10, 0, 0, 1]]),
         // One that comes moves nobody; nor that they are told in another order.
         1 => at(&[[10, 0, 0, 1], [10, 0, 0, 2]]),
@@ -220,7 +221,7 @@ fn workers_hear_where_a_name_leads_elsewhere() {
 #[test]
 fn addresses_that_are_told_in_turns_are_not_left() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let mut asker = Asker::new(at_once(), |_, _| {
+    let mut asker = Asker::new(at_once(), |_, _, _| {
         let asked = ASKED.fetch_add(1, Ordering::Relaxed) as u8;
         at(&[[10, 0, 0, asked % 3]])
     });
@@ -229,17 +230,29 @@ fn addresses_that_are_told_in_turns_are_not_left() {
     assert!(ASKED.load(Ordering::Relaxed) < 100, "{ASKED:?}");
 }
 
+/// One lookup of three is not answered.
+#[test]
+fn what_is_lost_now_and_then_keeps_no_address_that_was_left() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let mut asker = Asker::new(at_once(), |_, _, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
+        0 => at(&[[10, 0, 0, 1]]),
+        asked if asked % 3 == 1 => Err(Unfound::Unanswered("lost".to_owned())),
+        _ => at(&[[10, 0, 0, 2]]),
+    });
+    assert_eq!(moves(&mut asker, 5).0, [vec![IpAddr::from([10, 0, 0, 1])]]);
+}
+
 /// What was told in turns, and what nobody has told anew, is not left while name servers are silent about it.
 #[test]
 fn silence_leaves_no_address() {
     static SILENT: AtomicUsize = AtomicUsize::new(0);
-    let mut asker = Asker::new(at_once(), |_, _| match SILENT.fetch_add(1, Ordering::Relaxed) {
+    let mut asker = Asker::new(at_once(), |_, _, _| match SILENT.fetch_add(1, Ordering::Relaxed) {
         asked @ 0..3 => at(&[[10, 0, 0, asked as u8]]),
         _ => Err(Unfound::Unanswered("nobody answers".to_owned())),
     });
     assert_eq!(moves(&mut asker, 5).0, Vec::<Vec<IpAddr>>::new());
     static HALF: AtomicUsize = AtomicUsize::new(0);
-    let mut asker = Asker::new(at_once(), |_, _| {
+    let mut asker = Asker::new(at_once(), |_, _, _| {
         let old = ["::1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec();
         match HALF.fetch_add(1, Ordering::Relaxed) {
             0 => Ok(Found { addresses: old, ..Found::default() }),
@@ -259,7 +272,7 @@ fn a_zone_that_has_changed_has_its_hosts_asked_for_again() {
     let dns = DnsOptions { found_ttl: never, failed_ttl: never, zone_check, ..DnsOptions::default() };
     let asks = Asks {
         local: |_| Vec::new(),
-        addresses: |_, _| at(&[[10, 0, 0, SERIAL.load(Ordering::Relaxed) as u8]]),
+        addresses: |_, _, _| at(&[[10, 0, 0, SERIAL.load(Ordering::Relaxed) as u8]]),
         serial: |zone, _| (zone == "example.org").then(|| SERIAL.load(Ordering::Relaxed) as u32),
     };
     let mut asker = Asker::with(dns, asks);
@@ -299,7 +312,7 @@ fn the_file_of_hosts_is_read_as_the_system_reads_it() {
 
 #[test]
 fn each_connection_begins_with_the_next_address() {
-    let mut asker = Asker::new(DnsOptions::default(), |_, _| at(&[[10, 0, 0, 1], [10, 0, 0, 2]]));
+    let mut asker = Asker::new(DnsOptions::default(), |_, _, _| at(&[[10, 0, 0, 1], [10, 0, 0, 2]]));
     let mut firsts = Vec::new();
     for slot in 0..4 {
         asker.ask(slot, "host");
@@ -314,7 +327,7 @@ fn each_connection_begins_with_the_next_address() {
 fn what_can_be_told_at_once_waits_for_nobody() {
     let asks = Asks {
         local: |host| if host == "here" { vec![IpAddr::from([127, 0, 0, 1])] } else { Vec::new() },
-        addresses: |_, _| {
+        addresses: |_, _, _| {
             thread::sleep(Duration::from_secs(3));
             none()
         },
@@ -329,7 +342,7 @@ fn what_can_be_told_at_once_waits_for_nobody() {
 /// What another name server was asked counts no more, and is asked of the new one, whether the old one ever answers or not.
 #[test]
 fn a_lookup_under_other_options_is_begun_anew() {
-    let mut asker = Asker::new(DnsOptions::default(), |_, dns| {
+    let mut asker = Asker::new(DnsOptions::default(), |_, dns, _| {
         if dns.found_ttl == Duration::from_secs(15) {
             thread::sleep(Duration::from_millis(500));
             return none();
