@@ -154,7 +154,7 @@ impl NameServers {
 fn ask_one(server: SocketAddr, questions: &[Question], timeout: Duration) -> Result<Told, Vain> {
     let silent = |error: io::Error| Vain::Silent(format!("the name server {server} does not answer: {error}"));
     let mut answers = ask_server(server, questions, timeout).map_err(silent)?;
-    let says = |answer: &Option<Answer>| answer.as_ref().is_some_and(|answer| says_something(answer));
+    let says = |answer: &Option<Answer>| answer.as_ref().is_some_and(says_something);
     if answers.iter().any(says) {
         for (question, answer) in questions.iter().zip(&mut answers).filter(|(_, answer)| !says(answer)) {
             if let Ok(again) = ask_server(server, std::slice::from_ref(question), BEHIND) {
