@@ -23,7 +23,7 @@ impl Process {
             (Letter::Released { process_id }, _) => self.service.sessions.release(process_id),
             (Letter::KillClient { number }, _) => drop(self.kill_client(number)),
             (Letter::ListenerLost { clients }, _) => {
-                clients.into_iter().for_each(|client| self.service.fail_client(client, &Failure::ListenerLost));
+                clients.into_iter().for_each(|id| self.service.fail_between_messages(id, Failure::ListenerLost));
             }
             (Letter::Moves { pool, client, kills }, Some(Party::Client(id))) => {
                 self.service.client_arrives(from, &pool, *client, kills, id);

@@ -298,7 +298,9 @@ impl Client {
             _ => true,
         };
         let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
-        if strict && !expected {
+        // What it listens to is told by nobody any more after a reload, and it does not read up to where it could be told that.
+        let unheard = self.held.listens() && self.awaits() && stage.plan.all_settings().count() > 1;
+        if strict && !expected && !unheard {
             stage.checks.fail("closed without cause", self.describe());
         }
         self.leave(stage);

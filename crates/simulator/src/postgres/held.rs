@@ -102,6 +102,10 @@ impl Held {
         self.0.iter().any(|thing| thing.kind == kind)
     }
 
+    pub fn listens(&self) -> bool {
+        self.has_any(Kind::Channel)
+    }
+
     /// Whether SQL has prepared something.
     pub fn prepares(&self) -> bool {
         self.has_any(Kind::Prepared)

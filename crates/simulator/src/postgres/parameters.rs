@@ -79,7 +79,8 @@ impl Parameters {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         if name.eq_ignore_ascii_case(ROLE) {
             self.1.remove(ROLE);
-            if value != NO_ROLE {
+            // NULL is its default (`set_config`), and is read as nothing here.
+            if !value.is_empty() && value != NO_ROLE {
                 self.1.insert(ROLE.to_owned(), value.to_owned());
             }
             return Ok(());
