@@ -77,6 +77,11 @@ impl Known {
     }
 }
 
+/// What it has to show: as the record says that is for it, where records do.
+fn method(settings: &Settings, record: Option<&Record>) -> AuthType {
+    record.map_or(settings.auth_type, |record| record.method)
+}
+
 impl ClientLogin<'_> {
     /// There is room for it: what does it have to show?
     pub(crate) fn begin_authentication(&mut self) -> Then {
@@ -89,7 +94,7 @@ impl ClientLogin<'_> {
             Err(Missing::Roles) => return self.asks_for_roles(),
             Err(Missing::Host) => return self.ask_what_host_is_called(),
         };
-        self.login.method = record.map_or(settings.auth_type, |record| record.method);
+        self.login.method = method(&settings, record);
         self.login.under = Some(Arc::clone(&settings));
         if let Some(then) = self.looks_up() {
             return then;
@@ -174,26 +179,27 @@ impl ClientLogin<'_> {
                 (Some(map), Some(other)) => map.is_same(other),
                 (map, other) => map.is_none() && other.is_none(),
             };
-        let authority = |record: Option<&'_ Record>| record.and_then(|record| record.authority.clone());
         let (secret, secret_now) = (then.secrets.get(user), now.secrets.get(user));
         let same_secret = match method {
             AuthType::Any | AuthType::Pam | AuthType::Ldap => true,
             AuthType::Plain | AuthType::Md5 | AuthType::ScramSha256 => secret == secret_now,
             _ => secret.is_some() == secret_now.is_some(),
         };
-        let forced = |settings: &Settings| settings.database(database).and_then(|entry| entry.forced_user.clone());
-        record.map_or(now.auth_type, |record| record.method) == *method
+        let entries =
+            [then, now].map(|settings| settings.database(database).and_then(|entry| entry.forced_user.as_ref()));
+        let authorities = [of_then, record].map(|record| record.and_then(|record| record.authority.as_ref()));
+        self::method(now, record) == *method
             && same_map
-            && authority(of_then) == authority(record)
+            && authorities[0] == authorities[1]
             && same_secret
-            && forced(then) == forced(now)
+            && entries[0] == entries[1]
     }
 
     /// What it shows is compared with what the settings of now have, where they ask for the same.
     fn is_judged_by_now(&mut self) {
         let settings = &self.cx.settings;
-        let method = |record: Option<&Record>| record.map_or(settings.auth_type, |record| record.method);
-        if self.record(settings).is_ok_and(|record| method(record) == self.login.method) {
+        let is_under_them = self.login.under.as_ref().is_some_and(|under| Arc::ptr_eq(under, settings));
+        if !is_under_them && self.record(settings).is_ok_and(|record| method(settings, record) == self.login.method) {
             self.login.under = Some(Arc::clone(settings));
         }
     }

@@ -456,11 +456,10 @@ impl Client {
             && message.starts_with("what this session holds cannot be asked any more")
             && stage.plan.leads_elsewhere(&self.identity.database);
         // The pool has no room for a server that listens any more, or leads elsewhere.
-        let by_reload = by_reload
-            || code == "08006"
-                && message.starts_with("the server connection that listened for this session was lost")
-                && stage.plan.all_settings().count() > 1;
-        if self.role != Role::Console && (never || (strict && !by_server && !by_cancel && !by_reload)) {
+        let unheard = code == "08006"
+            && message.starts_with("the server connection that listened for this session was lost")
+            && stage.has_reloaded();
+        if self.role != Role::Console && (never || (strict && !by_server && !by_cancel && !by_reload && !unheard)) {
             return self.wrong(stage, &format!("error {code} {message}"));
         }
         stage.counts.pooler_errors.add(&format!("{code} {message}"));

@@ -24,7 +24,7 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Nothing came of it.
 enum Vain {
     Refused(String),
-    /// Of two questions about a name that there is one is open, and the other's answer has no address.
+    /// Of two questions one is open, and the other's answer has no address.
     Half(String),
     Silent(String),
 }
@@ -170,9 +170,7 @@ fn ask_one(server: SocketAddr, questions: &[Question], timeout: Duration) -> Res
     };
     match open {
         None => Ok(Told { answers, open }),
-        Some(_) if answers.iter().any(|answer| !Found::of(std::slice::from_ref(answer)).addresses.is_empty()) => {
-            Ok(Told { answers, open })
-        }
+        Some(_) if !Found::of(&answers).addresses.is_empty() => Ok(Told { answers, open }),
         // It may have addresses of the other kind, whatever is said of the one (RFC 4074, 4.2).
         Some(_) if !answers.is_empty() => Err(Vain::Half(why)),
         Some(_) => Err(Vain::Refused(why)),

@@ -390,35 +390,30 @@ impl Resolver {
             missing.entry(*address).or_insert(now);
         }
         // What nobody has told of is not missing in an answer.
-        let mut untold = Vec::new();
+        let is_untold = |address: &IpAddr| match &answer {
+            Ok(Found { open, .. }) => open.is_some_and(|kind| kind.has(address)),
+            Err(Unfound::Unanswered(_)) => true,
+            Err(Unfound::NoSuchName(_)) => false,
+        };
+        for (_, since) in missing.iter_mut().filter(|(address, _)| is_untold(address)) {
+            *since = (*since + now.duration_since(asked_at)).min(now);
+        }
         let (found, ttl) = match (answer, before) {
             (Ok(Found { addresses, ttl, open }), before) => {
-                let mut ttl = ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl);
-                let mut addresses = addresses;
-                if let Some(kind) = open {
+                let ttl = ttl.unwrap_or(self.dns.found_ttl).min(self.dns.found_ttl);
+                match open {
+                    None => (Ok(addresses), ttl),
                     // Of the other kind the last answer stays in force, and is asked for again soon.
-                    addresses = with_old_ones(addresses, before.as_deref().unwrap_or_default(), kind);
-                    ttl = ttl.min(self.dns.failed_ttl);
-                    untold = vec![kind];
+                    Some(kind) => {
+                        let addresses = with_old_ones(addresses, before.as_deref().unwrap_or_default(), kind);
+                        (Ok(addresses), ttl.min(self.dns.failed_ttl))
+                    }
                 }
-                (Ok(addresses), ttl)
             }
             // As long as nobody tells better (RFC 8767).
-            (Err(Unfound::Unanswered(_)), Some(before)) => {
-                untold = vec![Kind::V4, Kind::V6];
-                (Ok(before), self.dns.failed_ttl)
-            }
-            (Err(Unfound::Unanswered(why)), None) => {
-                untold = vec![Kind::V4, Kind::V6];
-                (Err(why), self.dns.failed_ttl)
-            }
-            (Err(Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
+            (Err(Unfound::Unanswered(_)), Some(before)) => (Ok(before), self.dns.failed_ttl),
+            (Err(Unfound::Unanswered(why) | Unfound::NoSuchName(why)), _) => (Err(why), self.dns.failed_ttl),
         };
-        for (address, since) in &mut missing {
-            if untold.iter().any(|kind| kind.has(address)) {
-                *since = (*since + now.duration_since(asked_at)).min(now);
-            }
-        }
         // Where it leads nowhere nobody could go elsewhere.
         let mut again_at = None;
         if let Ok(addresses) = &found {
