@@ -109,12 +109,15 @@ pub struct Host {
     pub conns: BTreeMap<ConnId, Conn>,
     pub queue: VecDeque<Todo>,
     pub timer: Option<Time>,
+    /// When what was read anew last reaches it: one sender hands out every reload, so none overtakes another.
+    pub settings_due: Time,
     inputs_at: (Time, u32),
 }
 
 impl Host {
     pub fn new(worker: Worker) -> Self {
-        Self { worker, conns: BTreeMap::new(), queue: VecDeque::new(), timer: None, inputs_at: (Time(0), 0) }
+        let (conns, queue) = (BTreeMap::new(), VecDeque::new());
+        Self { worker, conns, queue, timer: None, settings_due: Time(0), inputs_at: (Time(0), 0) }
     }
 
     /// True if too many inputs came at one moment.

@@ -206,14 +206,15 @@ impl World {
             false => self.plan.settings.clone(),
         };
         let settings = Arc::new(settings);
-        let mut last = 0;
+        let mut last = self.now;
         for index in 0..self.hosts.len() {
-            let pause = self.rng.spread(500);
-            last = last.max(pause);
-            self.later(pause, index, Todo::Settings(Arc::clone(&settings)));
+            let due = (self.now + Duration(self.rng.spread(500))).max(self.hosts[index].settings_due);
+            self.hosts[index].settings_due = due;
+            last = last.max(due);
+            self.at(due, Event::Todo(index, Some(Todo::Settings(Arc::clone(&settings)))));
         }
-        self.hold(settings, self.now + Duration(last));
-        self.later(last + 10, worker, Todo::ReloadDone(asker));
+        self.hold(settings, last);
+        self.at(last + Duration(10), Event::Todo(worker, Some(Todo::ReloadDone(asker))));
     }
 
     /// The pooler has opened a session on a server: are the limits kept? Those of when it was allowed to, or since: what stands by wider ones of

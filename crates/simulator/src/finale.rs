@@ -90,7 +90,10 @@ impl World {
         let ever = self.plan.some_unreachable(first);
         let lift = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !ever || *limit != Duration::ZERO);
         let (mut users, mut databases) = (first.users.clone(), first.databases.clone());
-        databases.values_mut().for_each(|database| lift(&mut std::sync::Arc::make_mut(database).query_wait_timeout));
+        let mut fallback_database = first.fallback_database.clone();
+        for database in databases.values_mut().chain(&mut fallback_database) {
+            lift(&mut std::sync::Arc::make_mut(database).query_wait_timeout);
+        }
         for user in users.values_mut() {
             lift(&mut user.query_wait_timeout);
             user.query_timeout = None;
@@ -104,6 +107,7 @@ impl World {
             query_wait_timeout,
             users,
             databases,
+            fallback_database,
             query_timeout: Duration::ZERO,
             idle_transaction_timeout: Duration::ZERO,
             transaction_timeout: Duration::ZERO,

@@ -150,12 +150,27 @@ impl Client {
 
     /// So that no batch binds a copy, and begins one that nobody has data for.
     pub(super) fn close_unnamed(&mut self, wait: bool) {
+        let exchange = self.closing_unnamed(wait);
+        self.script.push_back(exchange);
+    }
+
+    /// A cancel may have skipped the Close behind a copy.
+    pub(super) fn close_left_copy(&mut self) {
+        let closes = |expect: Option<&Expect>| matches!(expect, Some(Expect::Step(Step::CloseStatement { name })) if name.is_empty());
+        let relies = |next: &Exchange| next.batch && next.wait && !closes(next.expects.front());
+        if self.names.unnamed_is_foreign() && self.script.front().is_some_and(relies) {
+            let exchange = self.closing_unnamed(true);
+            self.script.push_front(exchange);
+        }
+    }
+
+    fn closing_unnamed(&mut self, wait: bool) -> Exchange {
         let number = self.tag().number;
         let mut exchange = Exchange { batch: true, first: number, last: number, wait, ..Exchange::default() };
         let step = Step::CloseStatement { name: String::new() };
         step.write(&mut exchange.bytes);
         write::sync(&mut exchange.bytes);
         exchange.expects.extend([Expect::Step(step), Expect::Ready]);
-        self.script.push_back(exchange);
+        exchange
     }
 }

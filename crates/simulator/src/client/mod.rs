@@ -354,6 +354,9 @@ impl Client {
             if self.link.is_none() || stage.now < self.next_send || stage.checks.violation.is_some() {
                 return;
             }
+            if !self.awaits() {
+                self.close_left_copy();
+            }
             let Some(next) = self.script.front() else {
                 if self.awaits() || !self.new_work(stage) {
                     return;

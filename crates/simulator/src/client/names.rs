@@ -146,9 +146,18 @@ impl Names {
             Effect::Parsed { name, tag, deed } => {
                 self.statements.insert(name, Known { tag, deed, zone: zone.to_owned() });
             }
-            Effect::Closed { name } => drop(self.statements.remove(&name)),
+            Effect::Closed { name } => self.lose(&name),
             Effect::Bound { known } => self.portal = Some(known),
         }
+    }
+
+    pub fn lose(&mut self, name: &str) {
+        self.statements.remove(name);
+    }
+
+    /// The unnamed statement is a copy, or some other unit's.
+    pub fn unnamed_is_foreign(&self) -> bool {
+        self.statements.get("").is_some_and(|known| known.deed == Deed::Other)
     }
 
     /// The number of the oldest text that can still be run.

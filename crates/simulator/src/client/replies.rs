@@ -431,9 +431,10 @@ impl Client {
             return self.fail_exchange(stage);
         }
         // A cancel has hit the pooler's question under which parameters the statement was parsed: nobody can tell on another server.
-        let lost = self.owed.front().and_then(|exchange| exchange.requires.clone());
-        if let (true, false, "26000", Some(name)) = (self.asked_cancel, last, code, lost) {
-            self.prepared.remove(&name);
+        if self.asked_cancel && code == "26000" && !last && self.awaits_statement() {
+            let name = message.split('"').nth(1).unwrap_or_default();
+            self.prepared.remove(name);
+            self.names.lose(name);
             return self.fail_exchange(stage);
         }
         // A name that SQL may have given: what it takes away of the channels that another server hears is not known.
@@ -467,6 +468,12 @@ impl Client {
         if !last {
             self.fail_exchange(stage);
         }
+    }
+
+    /// What comes next tells that a statement, prepared earlier, is there.
+    fn awaits_statement(&mut self) -> bool {
+        let requires = self.owed.front().is_some_and(|exchange| exchange.requires.is_some());
+        requires || matches!(self.front(), Some(Expect::Message(BackendTag::BindComplete)))
     }
 
     /// Nothing but ReadyForQuery follows; what was to be sent later in this exchange still is.
