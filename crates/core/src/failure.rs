@@ -115,6 +115,10 @@ pub(crate) enum Failure {
     },
     /// A user's secret could not be asked for; why, the log says: whoever asks is nobody yet. In PgBouncer's words.
     LookupFailed,
+    /// A user's secret could not be asked for in the database that he has named.
+    DatabaseMissing {
+        name: String,
+    },
     /// PostgreSQL was asked, too.
     NoSuchUser,
     /// Nor is it where whoever runs the pooler has said so on its console.
@@ -292,6 +296,8 @@ impl Failure {
             Self::ReportedElsewhere { name } => reported_elsewhere(name),
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
+            // In PostgreSQL's words (`InitPostgres`, src/backend/utils/init/postinit.c).
+            Self::DatabaseMissing { name } => fatal("3D000", format!("database \"{name}\" does not exist")),
             Self::NoSuchUser => fatal("28000", "no such user".to_owned()),
             Self::LookupDisabled { name } => fatal("57P03", format!("authentication database \"{name}\" is disabled")),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),

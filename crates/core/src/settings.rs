@@ -372,8 +372,7 @@ impl Settings {
         let query = entry.and_then(|entry| entry.auth_query.as_ref()).unwrap_or(&self.auth_query);
         let query = if **query == *AUTH_QUERY { QUALIFIED } else { query };
         let place = entry.and_then(|entry| entry.auth_dbname.as_ref()).or(self.auth_dbname.as_ref());
-        // The console is no database of PostgreSQL's.
-        let own = || entry.is_some().then(|| database.into());
-        Some(Way { database: place.cloned().or_else(own)?, user: Arc::clone(user), query: query.into() })
+        let database = place.map_or_else(|| database.into(), Arc::clone);
+        Some(Way { database, user: Arc::clone(user), query: query.into() })
     }
 }

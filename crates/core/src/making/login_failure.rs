@@ -80,6 +80,11 @@ impl LoginFailure {
         }
     }
 
+    /// Why connections close for the log, in PgBouncer's words (`handle_server_startup`, src/server.c at 1.25.2): `own`: it is one client's own.
+    pub(crate) fn closing(&self, own: bool) -> &str {
+        if self.of_server && own { "login failed" } else { &self.text }
+    }
+
     /// PostgreSQL's own words. `of_one_client`: to a login that carries the parameters of one client, which are its own to mend.
     pub(crate) fn of_server(fields: &ErrorFields<'_>, of_one_client: bool) -> Self {
         let text = String::from_utf8_lossy(fields.message).into_owned();

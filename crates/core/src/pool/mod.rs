@@ -361,6 +361,14 @@ impl Pool {
         Some(if looks_up { Failure::LookupFailed } else { Failure::ServerLogin { report: Arc::clone(report) } })
     }
 
+    /// The same for whoever has named this database. That there is none may be told: by their name, not by what the entry makes of it.
+    pub(crate) fn refuses_in(&self, database: &str) -> Option<Failure> {
+        let failure = self.refuses()?;
+        let is_missing = self.refusal.as_ref().is_some_and(|report| report.code == "3D000");
+        let missing = || Failure::DatabaseMissing { name: database.to_owned() };
+        Some(if self.name.looks_up && is_missing && *self.name.database == *database { missing() } else { failure })
+    }
+
     pub(crate) fn login_succeeded(&mut self) {
         self.failures = 0;
         self.retry_at = Time(0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::{ClientState, Link};
+use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::id::NO_POOL;
 use crate::inbox::Body;
@@ -137,6 +138,14 @@ impl Traffic {
         self.ask(index);
         self.fill(index);
         self.arm_pool(index);
+    }
+
+    /// What a client is told who waits for one of this pool's servers where logins fail.
+    pub(super) fn refuses(&self, index: u32, id: ClientId) -> Option<Failure> {
+        match &self.clients.get(id)?.state {
+            ClientState::Login(login) => self.pools[index].refuses_in(&login.database),
+            _ => self.pools[index].refuses(),
+        }
     }
 
     /// Whether this worker has a server that others can use after those who do now.

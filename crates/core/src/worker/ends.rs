@@ -1,5 +1,7 @@
 //! The end of a client's session: what it gives up.
 
+use weir_wire::Report;
+
 use crate::client::{ClientState, Link};
 use crate::console::report::Question;
 use crate::contract::event::{Command, Event};
@@ -13,13 +15,18 @@ impl Service {
     /// Ends a client's session with an error.
     #[cold]
     pub(super) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
+        let report = failure.report();
+        self.fail_client_because(id, failure, &report, &report.message);
+    }
+
+    /// `reason`: for the log, where it is not the error's own text.
+    pub(super) fn fail_client_because(&mut self, id: ClientId, failure: &Failure, report: &Report, reason: &str) {
         let Some(client) = self.traffic.clients.get(id) else { return };
         if client.is_over() || matches!(client.state, ClientState::Reserved) {
             return;
         }
-        let report = failure.report();
         if self.traffic.cx.settings.log_pooler_errors {
-            let text = format!("{} pooler error: {}", client.label(), failure.log_text(&report));
+            let text = format!("{} pooler error: {}", client.label(), failure.log_text(report));
             self.traffic.cx.out.event(Event::Log { level: failure.level(), text });
         }
         let can_tell = match &client.state {
@@ -27,9 +34,9 @@ impl Service {
             _ => self.traffic.can_tell(id),
         };
         if can_tell {
-            self.traffic.cx.tell_error(id, &report);
+            self.traffic.cx.tell_error(id, report);
         }
-        self.end_client(id, &report.message);
+        self.end_client(id, reason);
     }
 
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.

@@ -32,7 +32,7 @@ impl Service {
         let pool = &self.traffic.pools[index];
         if pool.retry_at > self.traffic.cx.now
             && pool.connecting == 0
-            && let Some(failure) = pool.refuses()
+            && let Some(failure) = self.traffic.refuses(index, id)
             && !self.traffic.has_lasting_server(index)
         {
             return Err(Box::new(failure));

@@ -271,9 +271,12 @@ impl Service {
             return;
         }
         let pool = &self.traffic.pools[index];
-        let Some(failure) = pool.refuses() else { return };
+        if pool.refuses().is_none() {
+            return;
+        }
         let clients: Vec<_> = pool.waiting.iter().map(|waiting| waiting.client).collect();
         for client in clients {
+            let Some(failure) = self.traffic.refuses(index, client) else { return };
             if !self.gives_up_lookup(client) && !self.looks_up_instead(client) {
                 self.fail_client(client, &failure);
             }
@@ -424,10 +427,9 @@ impl Service {
     /// A login did not succeed: the connection ends, and whoever waits is told if waiting is no use.
     pub(super) fn server_login_failed(&mut self, id: ServerId, failure: LoginFailure) {
         let Some(server) = self.traffic.servers.get_mut(id) else { return };
-        if !matches!(server.state, ServerState::Making(_)) {
-            return;
-        }
-        self.traffic.log_closing(id, &failure.text);
+        let ServerState::Making(making) = &server.state else { return };
+        let own = matches!(making.purpose, Purpose::Tunnel { .. });
+        self.traffic.log_closing(id, failure.closing(own));
         let Some(server) = self.traffic.servers.get_mut(id) else { return };
         let ServerState::Making(making) = server.enter(ServerState::Closing) else { return };
         self.traffic.cx.out.close(id);
@@ -467,7 +469,8 @@ impl Service {
         self.traffic.pools.note_failed(pool_index);
         self.traffic.cx.log_warning(format!("{} {}", self.traffic.server_label(id), failure.for_log()));
         if let Purpose::Tunnel { client, .. } = making.purpose {
-            self.fail_client(client, &Failure::ServerLogin { report: Arc::clone(&failure.report) });
+            let told = Failure::ServerLogin { report: Arc::clone(&failure.report) };
+            self.fail_client_because(client, &told, &failure.report, failure.closing(true));
         }
         self.traffic.ask(pool_index);
     }
