@@ -15,19 +15,19 @@
 #include "weir.h"
 
 /* The value of a parameter, whatever its type */
-typedef struct Value
+typedef struct ParameterValue
 {
 	enum config_type type;
 	int			number;			/* bool, int, enum */
 	double		real;
 	char	   *string;			/* "" if it is not a string */
-} Value;
+} ParameterValue;
 
 /* A parameter the pooler has been told, and the value it knows */
 typedef struct Told
 {
 	char	   *name;
-	Value		value;			/* with a copy of the string */
+	ParameterValue value;	/* with a copy of the string */
 	bool		seen;			/* met in this round of comparing? */
 } Told;
 
@@ -56,7 +56,7 @@ static const char *const read_names[] = {
 static struct
 {
 	struct config_generic *record;	/* NULL where there is none */
-	Value		value;			/* with a copy of the string */
+	ParameterValue value;	/* with a copy of the string */
 }			read_params[lengthof(read_names)];
 static bool read_lost = false;	/* out of memory */
 
@@ -81,10 +81,10 @@ is_untold(const char *name)
 	return false;
 }
 
-static Value
+static ParameterValue
 get_value(struct config_generic *record)
 {
-	Value		v = {record->vartype, 0, 0, ""};
+	ParameterValue v = {record->vartype, 0, 0, ""};
 
 	switch (record->vartype)
 	{
@@ -117,7 +117,7 @@ get_value(struct config_generic *record)
 }
 
 static bool
-is_same(const Value *a, const Value *b)
+is_same(const ParameterValue *a, const ParameterValue *b)
 {
 	return a->type == b->type && a->number == b->number &&
 		a->real == b->real && strcmp(a->string, b->string) == 0;
@@ -125,7 +125,7 @@ is_same(const Value *a, const Value *b)
 
 /* Write name=value, such that set_config() restores exactly this value */
 static bool
-write_value(struct config_generic *record, const Value *v)
+write_value(struct config_generic *record, const ParameterValue *v)
 {
 	char		buf[64] = "";
 
@@ -173,7 +173,7 @@ static bool
 tell_parameter(struct config_generic *record, int *cursor)
 {
 	Told	   *t = NULL;
-	Value		v;
+	ParameterValue v;
 	char	   *name = NULL;
 	char	   *string;
 
@@ -397,7 +397,7 @@ weir_note_read(void)
 {
 	for (int i = 0; i < (int) lengthof(read_params); i++)
 	{
-		Value		v;
+		ParameterValue v;
 
 		if (weir_notes.reads_otherwise || read_params[i].record == NULL)
 			continue;
@@ -415,7 +415,7 @@ weir_remember_read(void)
 	read_lost = false;
 	for (int i = 0; i < (int) lengthof(read_params); i++)
 	{
-		Value		v;
+		ParameterValue v;
 		char	   *string;
 
 		if (read_params[i].record == NULL)
