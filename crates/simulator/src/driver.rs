@@ -100,6 +100,7 @@ pub enum Todo {
     HostMoved(&'static str),
     Stop,
     ReloadDone(Option<ClientId>),
+    NamesTold(ClientId),
     Timeout,
 }
 
@@ -223,6 +224,7 @@ impl World {
             Todo::Crowded(full) => self.give(index, Input::Crowded { full }),
             Todo::HostMoved(host) => self.give(index, moved(host)),
             Todo::ReloadDone(asker) => self.give(index, Input::ReloadDone { asker, result: Ok(None) }),
+            Todo::NamesTold(asker) => self.give(index, Input::NamesTold { asker, names: Box::default() }),
             Todo::Stop => self.give(index, Input::Stop),
             Todo::Timeout => self.give(index, Input::Timeout),
         }
@@ -462,8 +464,11 @@ impl World {
                 let pause = self.rng.spread(5_000);
                 self.later(pause, index, Todo::Derived { job, salted_password });
             }
+            Output::TellNames { asker } => {
+                let pause = self.rng.spread(2_000);
+                self.later(pause, index, Todo::NamesTold(asker));
+            }
             // No record of these settings asks for it.
-            Output::TellNames { asker } => self.checks.fail("contract", format!("TellNames for {asker:?}")),
             Output::Ask { client, .. } | Output::AskNoMore { client } => {
                 self.checks.fail("contract", format!("Ask for {client:?}"))
             }

@@ -432,10 +432,10 @@ fn lists(answer: &Answer, settings: &Settings) -> Vec<Vec<Cell>> {
         ("login_clients", u64::from(answer.logins)),
         ("free_servers", u64::from(answer.free_servers)),
         ("used_servers", u64::from(answer.servers)),
-        ("dns_names", 0),
-        ("dns_zones", 0),
-        ("dns_queries", 0),
-        ("dns_pending", 0),
+        ("dns_names", answer.names.hosts.len() as u64),
+        ("dns_zones", answer.names.zones.len() as u64),
+        ("dns_queries", answer.names.asked),
+        ("dns_pending", answer.names.waiting),
     ];
     counts.map(|(list, items)| vec![list.into(), items.into()]).into()
 }

@@ -256,6 +256,10 @@ impl Talk<'_> {
         if pending.answers_due > 0 {
             return Then::Nothing;
         }
+        if matches!(pending.command, Command::Show(Show::Lists)) {
+            self.cx.out.tell_names(self.id);
+            return Then::Nothing;
+        }
         self.finish();
         Then::Wake
     }

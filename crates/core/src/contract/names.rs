@@ -10,6 +10,10 @@ use crate::time::Duration;
 pub struct Names {
     pub hosts: Vec<Host>,
     pub zones: Vec<Zone>,
+    /// Names that are being looked up.
+    pub asked: u64,
+    /// Names that wait until fewer are.
+    pub waiting: u64,
 }
 
 /// A zone whose serial number is looked at.

@@ -445,7 +445,8 @@ impl Driver {
                 ];
                 let zone = |name: &str, serial| Zone { name: name.into(), serial, hosts: 2 };
                 let zones = vec![zone("example.net", None), zone("example.org", Some(2_026_113_001))];
-                self.following.push_back(Following::NamesTold { asker, names: Names { hosts, zones } });
+                self.following
+                    .push_back(Following::NamesTold { asker, names: Names { hosts, zones, asked: 2, waiting: 1 } });
             }
             Output::Mail { to, mail, conn } => {
                 if to == WorkerId::SUCCESSOR {

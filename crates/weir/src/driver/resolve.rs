@@ -325,7 +325,7 @@ impl Resolver {
             hosts: hosts.iter().filter(|host| zone_of(&host.name) == Some(name)).count() as u64,
         };
         let zones = self.serials.iter().map(zone).collect();
-        Names { zones, hosts }
+        Names { zones, hosts, asked: self.under_way as u64, waiting: self.waiting.len() as u64 }
     }
 
     fn question(&mut self, host: Arc<str>, question: Question) {
