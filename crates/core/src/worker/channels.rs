@@ -300,7 +300,7 @@ impl Service {
             if self.traffic.reads_notification(client, &told, &encoding) {
                 self.notify(index, client, &message)
             } else {
-                self.fail_client(client, &Failure::NotificationUnlike)
+                self.fail_between_messages(client, Failure::NotificationUnlike);
             }
         }
     }
@@ -313,7 +313,7 @@ impl Service {
             pool.counters.bytes_sent += message.len() as u64;
             self.traffic.cx.out.send(id, |out| out.extend_from_slice(message));
         } else if !listener.keep(id, message) {
-            self.fail_client(id, &Failure::NotificationsUnread);
+            self.fail_between_messages(id, Failure::NotificationsUnread);
         }
     }
 }

@@ -84,7 +84,8 @@ impl Service {
 
     /// Half a message of a reply stands between the client and what it is to be told: the rest may be there at once.
     pub(super) fn fail_between_messages(&mut self, id: ClientId, failure: Failure) {
-        let Some(client) = self.traffic.clients.get_mut(id) else { return };
+        // Whoever is to be told something else already is told that.
+        let Some(client) = self.traffic.clients.get_mut(id).filter(|client| !client.overdue) else { return };
         let server = client.link.server().and_then(|server| self.traffic.servers.get_mut(server));
         let Some(server) = server.filter(|server| server.is_in_message() && !server.told) else {
             return self.fail_client(id, &failure);
