@@ -101,7 +101,9 @@ pub fn read_again(now: &Loaded, log: &Log, verbose: u8) -> Result<Box<Opened>, S
     let path = &now.program.config_file;
     let loaded = config::reload(path, &now.settings).map_err(|problems| {
         for problem in problems.errors() {
-            log.error(&without_severity(problem));
+            // In PgBouncer's words (`sbuf_tls_setup`, src/sbuf.c at 1.25.2).
+            let what = if problem.is_of_tls() { "TLS setup failed: " } else { "" };
+            log.error(&format!("{what}{}", without_severity(problem)));
         }
         format!("\"{path}\" has {}, see the log", cli::counted(problems.errors().count(), "error"))
     })?;

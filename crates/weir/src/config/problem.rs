@@ -43,6 +43,13 @@ pub struct Problem {
     pub text: String,
 }
 
+impl Problem {
+    /// A setting of TLS is wrong, or a file that it names.
+    pub fn is_of_tls(&self) -> bool {
+        ["client_tls", "server_tls"].iter().any(|key| self.text.contains(key))
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
