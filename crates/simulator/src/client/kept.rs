@@ -23,7 +23,7 @@ impl Client {
     pub(super) fn leave_something(&mut self, stage: &mut Stage) {
         let blocked = self.habits.transactions && stage.rng.chance(500);
         // Numbers grow in the order in which they are sent.
-        let mut steps: Vec<Exchange> = blocked.then(|| self.simple_command("BEGIN", &["BEGIN"])).into_iter().collect();
+        let mut steps = self.begins(blocked);
         let mut things: Vec<(Kind, u64)> = Vec::new();
         for _ in 0..stage.rng.between(1, 4) {
             if stage.rng.chance(400) {
@@ -47,8 +47,7 @@ impl Client {
             } else if stage.rng.chance(500) {
                 steps.push(self.echo(1, 10, 0));
             }
-            let end = if stage.rng.chance(400) { "ROLLBACK" } else { "COMMIT" };
-            steps.push(self.simple_command(end, &["COMMIT", "ROLLBACK"]));
+            steps.push(self.ends(stage, 400));
         }
         let pipelined = stage.rng.chance(200);
         steps.iter_mut().enumerate().for_each(|(place, step)| step.wait = place == 0 || !pipelined);
@@ -66,14 +65,12 @@ impl Client {
         }
         for _ in 0..stage.rng.between(1, 4) {
             let blocked = self.habits.transactions && stage.rng.chance(300);
-            let mut steps: Vec<Exchange> =
-                blocked.then(|| self.simple_command("BEGIN", &["BEGIN"])).into_iter().collect();
+            let mut steps = self.begins(blocked);
             for _ in 0..stage.rng.between(1, 3) {
                 steps.push(self.notify(stage));
             }
             if blocked {
-                let end = if stage.rng.chance(300) { "ROLLBACK" } else { "COMMIT" };
-                steps.push(self.simple_command(end, &["COMMIT", "ROLLBACK"]));
+                steps.push(self.ends(stage, 300));
             }
             let pause_after_us = stage.rng.spread(20_000);
             if let Some(last) = steps.last_mut() {
@@ -82,6 +79,17 @@ impl Client {
             steps.iter_mut().enumerate().for_each(|(place, step)| step.wait = place == 0);
             self.script.extend(steps);
         }
+    }
+
+    /// The first step of a transaction block, if it is to be one.
+    fn begins(&mut self, blocked: bool) -> Vec<Exchange> {
+        blocked.then(|| self.simple_command("BEGIN", &["BEGIN"])).into_iter().collect()
+    }
+
+    /// A block's last step; a COMMIT of one that has failed rolls it back.
+    fn ends(&mut self, stage: &mut Stage, rollback_permille: u64) -> Exchange {
+        let end = if stage.rng.chance(rollback_permille) { "ROLLBACK" } else { "COMMIT" };
+        self.simple_command(end, &["COMMIT", "ROLLBACK"])
     }
 
     fn change_one(&mut self, stage: &mut Stage, (kind, which): (Kind, u64)) -> Exchange {
