@@ -74,8 +74,7 @@ impl Answers<'_> {
         let used = match failure {
             Some(report) => {
                 if let Some(client) = client {
-                    self.log_told(&report);
-                    self.cx.tell_error(client, &report);
+                    self.tell_failure(client, &report);
                 }
                 self.pass(reply, None)
             }
@@ -99,14 +98,16 @@ impl Answers<'_> {
     /// An error of ours behind which the session goes on. A name that is taken is logged in PgBouncer's words (`handle_parse_command`,
     /// src/prepare.c at 1.25.2).
     #[cold]
-    fn log_told(&mut self, report: &Report) {
-        let Some((_, client)) = self.client.as_ref().filter(|_| self.cx.settings.log_pooler_errors) else { return };
-        let taken = report.message.split('"').nth(1).filter(|_| report.code == "42P05");
-        let text = match taken {
-            Some(name) => format!("prepared statement '{name}' was already prepared"),
-            None => report.message.to_string(),
-        };
-        self.cx.log_warning(format!("{} pooler error: {text}", client.label()));
+    fn tell_failure(&mut self, id: ClientId, report: &Report) {
+        if let Some((_, client)) = self.client.as_ref().filter(|_| self.cx.settings.log_pooler_errors) {
+            let taken = report.message.split('"').nth(1).filter(|_| report.code == "42P05");
+            let text = match taken {
+                Some(name) => format!("prepared statement '{name}' was already prepared"),
+                None => report.message.to_string(),
+            };
+            self.cx.log_warning(format!("{} pooler error: {text}", client.label()));
+        }
+        self.cx.tell_error(id, report);
     }
 
     fn own_failed(&mut self, reply: &Reply<'_>, fields: &ErrorFields<'_>, commits: bool) -> Verdict {

@@ -9,7 +9,12 @@ use crate::failure::Failure;
 use crate::id::{ClientId, Moved};
 use crate::inbox::Body;
 use crate::mail::Letter;
+use crate::time::Duration;
+use crate::timers::Subject;
 use crate::worker::Service;
+
+/// A client that has got half a message when it is ended is told so behind the rest, if that comes so soon.
+const REST_OF_A_MESSAGE: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Ends a client's session with an error.
@@ -37,6 +42,20 @@ impl Service {
             self.traffic.cx.tell_error(id, report);
         }
         self.end_client(id, reason);
+    }
+
+    /// Half a message of a reply stands between the client and what it is to be told: the rest may be there at once.
+    pub(super) fn fail_between_messages(&mut self, id: ClientId, failure: Failure) {
+        // Whoever is to be told something else already is told that.
+        let Some(client) = self.traffic.clients.get_mut(id).filter(|client| !client.overdue) else { return };
+        let server = client.link.server().and_then(|server| self.traffic.servers.get_mut(server));
+        let Some(server) = server.filter(|server| server.is_in_message() && !server.told) else {
+            return self.fail_client(id, &failure);
+        };
+        client.overdue = true;
+        server.overdue = Some(Box::new(failure));
+        self.traffic.cx.timers.set(Subject::Client(id), &mut client.deadline, self.traffic.cx.now + REST_OF_A_MESSAGE);
+        self.traffic.hold_client(id);
     }
 
     /// Ends a client's session: closes its connection, and leaves its server as the next one may find it.

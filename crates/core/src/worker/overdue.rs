@@ -15,8 +15,6 @@ use crate::worker::{Service, Traffic};
 use weir_wire::report::{Report, Severity};
 use weir_wire::write;
 
-/// A client that has got half a message when a limit ends it is told so behind the rest, if that comes so soon.
-const REST_OF_A_MESSAGE: Duration = Duration::from_secs(1);
 /// How often it is looked whether limits hold again that do not while clients are not read.
 const SUSPENDED_PAUSE: Duration = Duration::from_secs(1);
 
@@ -80,20 +78,6 @@ impl Service {
             _ => return,
         };
         self.fail_between_messages(id, failure);
-    }
-
-    /// Half a message of a reply stands between the client and what it is to be told: the rest may be there at once.
-    pub(super) fn fail_between_messages(&mut self, id: ClientId, failure: Failure) {
-        // Whoever is to be told something else already is told that.
-        let Some(client) = self.traffic.clients.get_mut(id).filter(|client| !client.overdue) else { return };
-        let server = client.link.server().and_then(|server| self.traffic.servers.get_mut(server));
-        let Some(server) = server.filter(|server| server.is_in_message() && !server.told) else {
-            return self.fail_client(id, &failure);
-        };
-        client.overdue = true;
-        server.overdue = Some(Box::new(failure));
-        self.traffic.cx.timers.set(Subject::Client(id), &mut client.deadline, self.traffic.cx.now + REST_OF_A_MESSAGE);
-        self.traffic.hold_client(id);
     }
 
     /// The rest has come, or takes too long.
