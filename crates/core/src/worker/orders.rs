@@ -165,7 +165,7 @@ impl Process {
     pub(super) fn kill_client(&mut self, number: u64) -> bool {
         let here = self.service.traffic.clients.iter().find(|(_, client)| client.number == number).map(|(id, _)| id);
         if let Some(id) = here {
-            self.service.fail_client(id, &Failure::Killed);
+            self.service.fail_between_messages(id, Failure::Killed);
             return true;
         }
         let left = self.service.sessions.left_to(number);
