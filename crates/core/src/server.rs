@@ -148,9 +148,11 @@ pub(crate) struct Server {
     pub(crate) parameters: Arc<ParameterSet>,
     /// As its session began: what RESET goes back to, unless PostgreSQL has read its configuration again since.
     pub(crate) welcome: Option<Arc<Welcome>>,
-    /// What they were before the trial under way, should it be refused.
     /// What it told last of whether it is a standby.
     pub(crate) standby: Option<bool>,
+    /// What its login told of its database, if it did.
+    pub(crate) database: Option<Box<[u8]>>,
+    /// What its parameters were before the trial under way, should it be refused.
     pub(crate) parameters_before: Option<Arc<ParameterSet>>,
     /// Why its client's next request waits until nothing is owed.
     pub(crate) hold: Hold,
@@ -230,6 +232,7 @@ impl Server {
             parameters,
             welcome: None,
             standby: None,
+            database: None,
             parameters_before: None,
             hold: Hold::Nothing,
             mirror: Mirror::default(),

@@ -93,7 +93,7 @@ impl Knowledge {
         // What was read while nobody told of which it was may be any other's.
         let is_another = before.as_ref().zip(told).is_none_or(|(before, told)| number(before) != number(told));
         let is_same = before.as_ref().zip(told).is_some_and(|(before, told)| match alone {
-            true => before == told && is_certain(told),
+            true => is_same(before, told),
             // Copies of it behind one address or on several hosts have postmasters of their own.
             false => words(before)[..3] == words(told)[..3],
         });
@@ -244,6 +244,11 @@ fn words(database: &[u8]) -> [&[u8]; 4] {
 fn number(database: &[u8]) -> [&[u8]; 2] {
     let [number, cluster, ..] = words(database);
     [number, cluster]
+}
+
+/// Whether what two logins have told is one database for certain, which stands since the earlier of them.
+pub(crate) fn is_same(own: &[u8], told: &[u8]) -> bool {
+    own == told && is_certain(told)
 }
 
 /// Whether another one that tells the same is the same. Fresh clusters have the same rows, and copies have the same rows and numbers.

@@ -1,6 +1,7 @@
 //! Which database a pool's servers are of, where another may have its name.
 
 use crate::id::ServerId;
+use crate::kept::knowledge::is_same;
 use crate::making::Purpose;
 use crate::making::login_failure::LoginFailure;
 use crate::server::{Server, ServerState};
@@ -42,6 +43,7 @@ impl Traffic {
         let alone = !self.is_connected(index, comes);
         let pool = &mut self.pools[index];
         pool.database_since = Some(made_at).max(pool.database_since);
+        let told = database.clone();
         if !pool.knowledge.learns_database(database, alone) || pool.has_several_hosts() {
             return;
         }
@@ -50,7 +52,9 @@ impl Traffic {
             let Some(server) = self.servers.get(id).filter(|server| server.pool == index && id != comes) else {
                 continue;
             };
-            if !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
+            // In between one may have come that told nothing.
+            let is_same = told.as_deref().zip(server.database.as_deref()).is_some_and(|(told, own)| is_same(own, told));
+            if !is_same && !matches!(server.state, ServerState::Making(_) | ServerState::Closing) {
                 is_left |=
                     !(server.told || server.kept.of_another_database || matches!(server.state, ServerState::Tunnel(_)));
                 self.mark_server(id, true, "the database of that name is another now");

@@ -360,6 +360,7 @@ impl Service {
         server.parameters = self.traffic.cx.parameter_sets.intern(parameters);
         let tells = if exact.is_some() { ", which tells what its session holds" } else { "" };
         server.exact = exact;
+        server.database.clone_from(&database);
         let welcome = Welcome { facts, defaults: Arc::clone(&server.parameters) };
         let pool_index = server.pool;
         let pool = &mut self.traffic.pools[pool_index];
