@@ -1,0 +1,10 @@
+//! Which node of a cluster owns a row.
+//!
+//! A cluster is Citus', which answers a query on any node and forwards it to the owner. Pure: no sockets, no time; what is known of a cluster is a
+//! [`topology::Topology`], and a value's place in it is told by its [`hash`]. Public facts are those of the catalogue and of PostgreSQL's own source.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![forbid(unsafe_code)]
+
+pub mod hash;
+pub mod key;
+pub mod topology;
