@@ -59,6 +59,14 @@ impl Traffic {
         }
     }
 
+    /// Idle servers in the order in which a pool gives them up: those that were made first have seen most, and what their backends keep of
+    /// relations and plans only grows.
+    pub(super) fn oldest_idle(&self, index: u32) -> Vec<ServerId> {
+        let mut idle: Vec<_> = self.pools[index].idle.iter().copied().collect();
+        idle.sort_by_key(|&id| self.servers.get(id).map(|server| server.made_at));
+        idle
+    }
+
     /// A pool's listener is gone, or is to go: whoever it has listened for is told at the end of this input.
     pub(super) fn listener_lost(&mut self, index: u32) {
         if let Some(listener) = self.pools[index].listener.take() {

@@ -135,9 +135,8 @@ impl Service {
     pub(super) fn share_told(&mut self, name: &PoolName, share: Share) {
         let Some(index) = self.traffic.pools.find(name) else { return };
         self.traffic.pools[index].share = share;
-        while self.traffic.pools[index].staying() > share.most
-            && let Some(idle) = self.traffic.pools[index].idle.front().copied()
-        {
+        let too_many = self.traffic.pools[index].staying().saturating_sub(share.most);
+        for idle in self.traffic.oldest_idle(index).into_iter().take(too_many as usize) {
             self.traffic.close_server(idle, "too many servers in the pool");
         }
     }
@@ -259,7 +258,7 @@ impl Service {
     pub(super) fn evict(&mut self, name: &PoolName) {
         let Some(index) = self.traffic.pools.find(name) else { return };
         if self.traffic.pools[index].waiting.is_empty()
-            && let Some(idle) = self.traffic.pools[index].idle.front().copied()
+            && let Some(idle) = self.traffic.oldest_idle(index).first().copied()
         {
             self.traffic.close_server(idle, "evicted");
         }

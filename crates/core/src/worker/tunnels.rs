@@ -30,7 +30,10 @@ impl Traffic {
         let is_next = pool.first_waiting_since().is_none_or(|since| first.since <= since);
         let on_their_way = (pool.connecting + pool.closing) as usize;
         let needed = matches!(pool.asked, Asked::Full { .. }) && pool.tunnels.len() > on_their_way;
-        let Some(idle) = pool.idle.front().copied().filter(|_| is_next && needed) else { return false };
+        if !(is_next && needed) {
+            return false;
+        }
+        let Some(idle) = self.oldest_idle(index).first().copied() else { return false };
         self.close_server(idle, "evicted");
         true
     }
