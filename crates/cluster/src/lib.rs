@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
 pub mod hash;
 pub mod key;
 pub mod topology;
