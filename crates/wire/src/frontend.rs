@@ -94,6 +94,13 @@ impl<'a> Parse<'a> {
         reader.end()?;
         Ok(Self { name, definition })
     }
+
+    /// What stands behind the name, of a message that is looked at ahead of its turn: whether all of it is right, `read` says then.
+    #[inline]
+    pub fn definition_of(body: &'a [u8]) -> Option<&'a [u8]> {
+        let name = body.iter().position(|byte| *byte == 0)?;
+        Some(&body[name + 1..])
+    }
 }
 
 /// The two names at the start of a Bind; the values after them are nobody's business but PostgreSQL's.

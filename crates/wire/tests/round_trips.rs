@@ -123,6 +123,7 @@ proptest! {
         definition.extend(types.iter().flat_map(|oid| oid.to_be_bytes()));
         let body = from_frontend(FrontendTag::Parse, |out| write::parse(out, &statement, &definition));
         prop_assert_eq!(Parse::read(&body), Ok(Parse { name: &statement, definition: &definition }));
+        prop_assert_eq!(Parse::definition_of(&body), Some(&definition[..]));
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub(super) fn carried<'a>(session: &'a Session, mirror: &'a Mirror, message: &Me
     match message.tag {
         FrontendTag::Query | FrontendTag::Parse if message.present() < message.total => Carried::TooLong,
         FrontendTag::Query => Carried::Text(text_of(body), b""),
-        FrontendTag::Parse => Parse::read(body).map_or(Carried::Nothing, |parse| text_and_types(parse.definition)),
+        FrontendTag::Parse => Parse::definition_of(body).map_or(Carried::Nothing, text_and_types),
         FrontendTag::Bind => {
             let Some(names) = BindNames::parse(body) else { return Carried::Nothing };
             if names.statement.is_empty() {
