@@ -100,8 +100,8 @@ impl Answers<'_> {
     #[cold]
     fn tell_failure(&mut self, id: ClientId, report: &Report) {
         if let Some((_, client)) = self.client.as_ref().filter(|_| self.cx.settings.log_pooler_errors) {
-            let taken = report.message.split('"').nth(1).filter(|_| report.code == "42P05");
-            let text = match taken {
+            let of_name = report.message.strip_prefix("prepared statement \"");
+            let text = match of_name.and_then(|rest| rest.strip_suffix("\" already exists")) {
                 Some(name) => format!("prepared statement '{name}' was already prepared"),
                 None => report.message.to_string(),
             };

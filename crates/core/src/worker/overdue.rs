@@ -24,12 +24,12 @@ impl Service {
         let Traffic { cx, clients, servers, pools, gates, .. } = &mut self.traffic;
         let Some(client) = clients.get_mut(id) else { return };
         let now = cx.now;
+        if client.overdue {
+            return self.fail_overdue(id);
+        }
         if gates.is_suspended() && client.session().is_some() {
             // It may have sent in time what is not read.
             return cx.timers.set(Subject::Client(id), &mut client.deadline, now + SUSPENDED_PAUSE);
-        }
-        if client.overdue {
-            return self.fail_overdue(id);
         }
         let settings = &cx.settings;
         let failure = match (&client.state, client.link) {

@@ -114,7 +114,9 @@ fn trust_asks_whether_the_user_is_there() {
     let weir = Weir::start_with(&database, "\"postgres\" \"postgres\"\n", "auth_type = trust\nauth_user = postgres");
     assert_eq!(logs_in(weir.port, "postgres", "trusted_if_there", "x"), Ok("postgres".to_owned()));
     assert_eq!(logs_in(weir.port, "postgres", "trusted_nowhere", "x"), told("28000", "no such user"));
-    assert_eq!(logs_in(weir.port, "nowhere", "trusted_nowhere", "x"), misconfigured());
+    // That there is no such database is told, by the name that the client has used.
+    let missing = told("3D000", "database \"nowhere\" does not exist");
+    assert_eq!(logs_in(weir.port, "nowhere", "trusted_nowhere", "x"), missing);
 }
 
 /// Where it is asked, and what is wrong with that: the log says so, and whoever logs in does not hear it.
