@@ -10,6 +10,8 @@ use rand_core::{Rng, SeedableRng};
 use weir_wire::report::Report;
 use weir_wire::write;
 
+use crate::cluster::Clusters;
+use crate::cluster::survey::Survey;
 use crate::console::report::Question;
 use crate::contract::event::Level;
 use crate::derivations::{Derivations, Job, Recipe};
@@ -60,6 +62,8 @@ pub struct WorkerConfig {
 pub(crate) struct Context {
     pub(crate) config: WorkerConfig,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) clusters: Clusters,
+    pub(crate) survey: Survey,
     pub(crate) now: Time,
     pub(crate) out: Outbox,
     pub(crate) timers: Timers,
@@ -87,6 +91,8 @@ impl Context {
             no_parameters: parameter_sets.intern(ParameterSet::default()),
             statements: StatementCache::new(config.id, &mut rng),
             settings,
+            clusters: Clusters::default(),
+            survey: Survey::default(),
             now: Time(0),
             out: Outbox::default(),
             timers: Timers::default(),

@@ -22,6 +22,7 @@ pub mod worker;
 
 mod bytes;
 mod client;
+mod cluster;
 mod console;
 mod context;
 mod derivations;

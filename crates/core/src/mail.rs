@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
+use crate::cluster::Known;
 use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
 use crate::id::{ClientId, Moved, ServerId, WorkerId};
@@ -235,6 +236,11 @@ pub(crate) enum Letter {
     /// To the worker itself: what this server's client changes in code is there, or may be as soon as what was sent is carried out.
     CodeAltered {
         server: ServerId,
+    },
+    /// A cluster's catalogue tells this of it; the steward is told, too.
+    Cluster {
+        database: Arc<str>,
+        known: Arc<Known>,
     },
     /// What texts of this database call may have changed; by its name on the server.
     CodeChanged {

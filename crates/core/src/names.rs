@@ -35,17 +35,24 @@ pub(crate) struct PoolName {
     pub(crate) user: Arc<str>,
     /// They answer `auth_query`, and are no client's: what a client has left in a session may not lead that astray.
     pub(crate) looks_up: bool,
+    /// The group of the cluster's node that they are at; `None`: at one of those that the entry names.
+    pub(crate) node: Option<i32>,
 }
 
 impl PoolName {
     /// Of servers for clients.
     pub(crate) fn new(database: Arc<str>, user: Arc<str>) -> Self {
-        Self { database, user, looks_up: false }
+        Self { database, user, looks_up: false, node: None }
     }
 
     /// The same, shared with no other worker.
     pub(crate) fn own_copy(&self) -> Self {
-        Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up }
+        Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up, node: self.node }
+    }
+
+    /// Those for the same clients at that node, or at the entry's.
+    pub(crate) fn at(&self, node: Option<i32>) -> Self {
+        Self { database: Arc::clone(&self.database), user: Arc::clone(&self.user), looks_up: self.looks_up, node }
     }
 }
 

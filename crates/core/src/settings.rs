@@ -22,6 +22,22 @@ pub enum SessionState {
     Pgbouncer,
 }
 
+/// A database that several nodes have, each of which answers any query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterKind {
+    Citus,
+}
+
+/// Where a transaction in a cluster's database goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// To the node that has its rows, where its first statement with a key says which that is.
+    Owner,
+    /// To whichever node has least to do, where any may answer.
+    Any,
+    Coordinator,
+}
+
 /// When a server goes back to its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolMode {
@@ -219,6 +235,8 @@ pub struct Database {
     pub query_wait_timeout: Option<Duration>,
     pub pool_mode: Option<PoolMode>,
     pub session_state: Option<SessionState>,
+    pub cluster: Option<ClusterKind>,
+    pub route: Option<Route>,
     /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
     pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
     /// Run after each connect to a server.
@@ -233,6 +251,7 @@ pub struct Database {
 pub struct UserSettings {
     pub pool_mode: Option<PoolMode>,
     pub session_state: Option<SessionState>,
+    pub route: Option<Route>,
     pub pool_size: Option<u32>,
     pub reserve_pool_size: Option<u32>,
     pub max_user_connections: Option<u32>,
@@ -270,6 +289,8 @@ impl Database {
             query_wait_timeout: None,
             pool_mode: None,
             session_state: None,
+            cluster: None,
+            route: None,
             startup_parameters: Vec::new(),
             connect_query: None,
             auth_user: None,

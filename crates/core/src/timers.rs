@@ -24,6 +24,8 @@ pub(crate) enum Subject {
     Unused,
     /// Who could go to another process.
     Handover,
+    /// Clusters' catalogues.
+    Survey,
     /// The worker's own load, and the steward's look at all of them.
     Load,
     Loads,

@@ -14,6 +14,9 @@ impl Answers<'_> {
     /// PostgreSQL has made of a startup packet's.
     #[cold]
     pub(super) fn own_row(&mut self, reply: &Reply<'_>) -> Verdict {
+        if self.cx.survey.asks(self.server_id) {
+            return self.survey_row(reply);
+        }
         if self.server.kept.is_looking() || self.pool.knowledge.read_by(self.server_id).is_some() {
             return self.look_row(reply);
         }
@@ -79,6 +82,19 @@ impl Answers<'_> {
             if let Some(session) = self.client.as_mut().and_then(|(_, client)| client.session_mut()) {
                 session.unnamed.parameters_answered(id, answered.as_ref());
             }
+        }
+        Verdict::Used(self.pass(reply, None))
+    }
+
+    /// A row of a cluster's catalogue.
+    fn survey_row(&mut self, reply: &Reply<'_>) -> Verdict {
+        let body = reply.whole_body();
+        if body.is_none() && reply.total <= READ_BYTES_MAX {
+            return Verdict::More(reply.total);
+        }
+        let values = body.and_then(|body| backend::row_values(body).ok());
+        if let Some(look) = &mut self.cx.survey.look {
+            look.row(values.as_deref());
         }
         Verdict::Used(self.pass(reply, None))
     }

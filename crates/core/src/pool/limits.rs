@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::id::WorkerId;
 use crate::names::PoolName;
-use crate::settings::{Database, PoolMode, SessionState, Settings, UserSettings};
+use crate::settings::{Database, PoolMode, Route, SessionState, Settings, UserSettings};
 use crate::time::Duration;
 
 /// What can hold up a want for one more server.
@@ -74,6 +74,8 @@ pub(crate) struct PoolLimits {
     pub(crate) keeps: bool,
     /// And it may leave nothing.
     pub(crate) refuses: bool,
+    /// The database is a cluster's, and transactions go to one node or another.
+    pub(crate) route: Option<Route>,
     pub(crate) size: u32,
     /// `min_pool_size`.
     pub(crate) least: u32,
@@ -118,12 +120,15 @@ impl PoolLimits {
             && !pool.looks_up
             && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
+        let is_routed = mode != PoolMode::Session && !pool.looks_up && of_database(|database| database.cluster.map(|_| 0)).is_some();
+        let route = user.and_then(|user| user.route).or(database.and_then(|database| database.route));
         let least = of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
             mode,
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
+            route: is_routed.then(|| route.unwrap_or(Route::Owner)),
             size: size.unwrap_or(settings.default_pool_size),
             least: if pool.looks_up { 0 } else { least },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

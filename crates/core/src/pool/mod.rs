@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use weir_wire::Report;
 
+use crate::cluster::survey::Looked;
 use crate::derivations::Derived;
 use crate::failure::Failure;
 use crate::id::{ServerId, WorkerId};
@@ -94,6 +95,8 @@ pub(crate) struct Pool {
     pub(crate) proven: Proven,
     /// What texts call, where clients' session state is kept.
     pub(crate) knowledge: Knowledge,
+    /// What its cluster's catalogue says to its user.
+    pub(crate) looked: Looked,
     /// Some client has asked for what `nextval` gave it: who gets a server has nothing of that from others.
     pub(crate) reads_sequences: bool,
     /// The server that listens for clients here.
@@ -161,6 +164,7 @@ impl Pool {
             welcome: None,
             proven: Proven::default(),
             knowledge: Knowledge::default(),
+            looked: Looked::default(),
             reads_sequences: false,
             listener: None,
             pinned: 0,

@@ -13,6 +13,7 @@ mod wants;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::cluster::{Clusters, Known};
 use crate::id::WorkerId;
 use crate::mail::{Letter, Permit};
 use crate::names::PoolName;
@@ -68,6 +69,7 @@ impl Ledger {
 pub(crate) struct Steward {
     workers: u16,
     settings: Arc<Settings>,
+    clusters: Clusters,
     ledgers: BTreeMap<Arc<PoolName>, Ledger>,
     /// Servers of each database and of each user.
     holders: BTreeMap<Limit, Holders>,
@@ -102,6 +104,7 @@ impl Steward {
         Self {
             workers,
             settings,
+            clusters: Clusters::default(),
             ledgers: BTreeMap::new(),
             holders: BTreeMap::new(),
             wants: Wants::default(),
@@ -146,6 +149,7 @@ impl Steward {
             ledger.limits = PoolLimits::of(pool, &settings);
         }
         self.settings = settings;
+        self.clusters.retain(&self.settings);
         self.forget_setbacks();
         self.share_all();
         self.serve_all(now);
@@ -218,8 +222,7 @@ impl Steward {
 
     /// None was made there: it is still that endpoint's turn.
     pub(crate) fn permit_unused(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, at: Option<&Endpoint>) {
-        let database = self.settings.database(&pool.database);
-        let place = database.and_then(|database| database.endpoints.iter().position(|other| Some(other) == at));
+        let place = self.endpoints_of(pool).iter().position(|other| Some(other) == at);
         if let Some(place) = place {
             self.ledger(pool).turn = place;
         }
@@ -399,9 +402,20 @@ impl Steward {
         }
     }
 
+    fn endpoints_of(&self, pool: &PoolName) -> &[Endpoint] {
+        self.clusters.endpoints(&self.settings, pool)
+    }
+
+    /// Nodes may be elsewhere from now on, and others may have come or gone.
+    pub(crate) fn learn_cluster(&mut self, now: Time, database: &str, known: &Arc<Known>) {
+        self.clusters.learn(database, Arc::clone(known));
+        self.forget_setbacks();
+        self.serve_all(now);
+    }
+
     /// Whether one more server of the pool may be made, and where.
     fn may_try(&self, now: Time, pool: &PoolName) -> Try {
-        let endpoints = self.settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
+        let endpoints = self.endpoints_of(pool);
         let ledger = self.ledgers.get(pool);
         let first = ledger.map_or(0, |ledger| ledger.turn);
         // Never with the last place: whoever waits may need that for another.
@@ -412,7 +426,7 @@ impl Steward {
 
     fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, site: Site) {
         let database = self.settings.database(&pool.database);
-        let endpoint = database.and_then(|database| database.endpoints.get(site.endpoint)).cloned();
+        let endpoint = self.endpoints_of(pool).get(site.endpoint).cloned();
         let stays = database.is_some_and(|database| !database.balances_hosts);
         self.ledger(pool).turn = if stays { site.endpoint } else { site.endpoint + 1 };
         if let (Some(endpoint), true) = (&endpoint, site.alone) {

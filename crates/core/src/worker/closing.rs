@@ -40,6 +40,7 @@ impl Traffic {
             _ => {}
         }
         self.cx.out.close(id);
+        self.survey_loses(id);
         if index != NO_POOL {
             if self.pools[index].forgets(id) {
                 self.schedule(index);

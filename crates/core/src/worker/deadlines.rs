@@ -1,5 +1,6 @@
 //! Whose time has come: `timers.rs` keeps the entries; what they mean is decided here.
 
+use crate::context::Context;
 use crate::mail::Letter;
 use crate::names::shown;
 use crate::stats::Counters;
@@ -22,24 +23,27 @@ impl Process {
         let Self { service, averages, loads_deadline, handover_deadline, .. } = self;
         let Service { traffic, load, .. } = service;
         let Traffic { cx, clients, servers, pools, unused_deadline, .. } = traffic;
+        let Context { now, timers, survey, .. } = cx;
+        let now = *now;
         let deadline = match entry.subject {
             Subject::Client(id) => clients.get_mut(id).map(|client| &mut client.deadline),
             Subject::Server(id) => servers.get_mut(id).map(|server| &mut server.deadline),
             Subject::Pool(index) => Some(&mut pools[index].deadline),
+            Subject::Survey => Some(&mut survey.deadline),
             Subject::Load => Some(&mut load.deadline),
             Subject::Loads => Some(loads_deadline),
             Subject::Unused => Some(unused_deadline),
             Subject::Handover => Some(handover_deadline),
             Subject::Stats => Some(&mut averages.deadline),
         };
-        let now = cx.now;
-        if !deadline.is_some_and(|deadline| cx.timers.due(entry, deadline, now)) {
+        if !deadline.is_some_and(|deadline| timers.due(entry, deadline, now)) {
             return;
         }
         match entry.subject {
             Subject::Client(id) => service.client_due(id),
             Subject::Server(id) => service.server_due(id),
             Subject::Pool(index) => traffic.pool_due(index),
+            Subject::Survey => traffic.survey(),
             Subject::Load => load.due(pools, cx),
             Subject::Loads => self.look_at_loads(),
             Subject::Unused => self.forget_unused(),
@@ -56,10 +60,12 @@ impl Process {
     pub(super) fn sweep_timers(&mut self) {
         let Service { traffic, load, .. } = &mut self.service;
         let Traffic { cx, clients, servers, pools, unused_deadline, .. } = traffic;
-        cx.timers.sweep(|entry| match entry.subject {
+        let Context { timers, survey, .. } = cx;
+        timers.sweep(|entry| match entry.subject {
             Subject::Client(id) => clients.get(id).is_some_and(|client| entry.is_of(&client.deadline)),
             Subject::Server(id) => servers.get(id).is_some_and(|server| entry.is_of(&server.deadline)),
             Subject::Pool(index) => entry.is_of(&pools[index].deadline),
+            Subject::Survey => entry.is_of(&survey.deadline),
             Subject::Load => entry.is_of(&load.deadline),
             Subject::Loads => entry.is_of(&self.loads_deadline),
             Subject::Stats => entry.is_of(&self.averages.deadline),

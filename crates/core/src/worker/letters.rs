@@ -55,6 +55,7 @@ impl Process {
             (Letter::AskerLeft { peer, reply_to }, _) => self.service.asker_left(from, peer, reply_to),
             (Letter::CancelDone { reply_to, unknown }, _) => self.service.cancel_answered(reply_to, unknown),
             (Letter::CodeAltered { server }, _) => self.service.traffic.code_altered_on(server),
+            (Letter::Cluster { database, known }, _) => self.learn_cluster(&database, &known),
             (Letter::CodeChanged { database, by }, _) => self.service.traffic.code_changed(&database, &by),
             (Letter::KeepPinned { pool, keep }, _) => self.service.keep_pinned(&pool, keep),
             (Letter::Outdated { definition }, _) => self.service.traffic.cx.statements.refresh(&definition),

@@ -44,6 +44,10 @@ impl Service {
             self.traffic.cx.log_warning(format!("{label} server_check_query failed: {}", own.text));
             return self.traffic.close_server(id, "server_check_query failed");
         }
+        if self.traffic.cx.survey.asks(id) {
+            server.close_needed |= own.ends_session;
+            return self.traffic.survey_failed(&own.text);
+        }
         let reads = self.traffic.pools[index].knowledge.read_by(id).is_some();
         server.close_needed |= own.ends_session || !reads;
         self.traffic.code_read(index, id, true);
@@ -184,6 +188,7 @@ impl Service {
         let Some(server) = self.traffic.servers.remove(id) else { return };
         self.cancels_moot(server.number);
         self.derivations.give_up(id);
+        self.traffic.survey_loses(id);
         if server.pool == NO_POOL {
             return;
         }

@@ -8,6 +8,7 @@ mod cancel;
 mod channels;
 mod checking;
 mod closing;
+mod clusters;
 mod consoles;
 mod databases;
 mod deadlines;
@@ -40,6 +41,7 @@ mod reload;
 mod route;
 mod serving;
 mod supply;
+mod surveying;
 mod traffic;
 mod tunnels;
 

@@ -265,6 +265,9 @@ impl Traffic {
         if self.pools[index].checks.has(id) {
             self.check_over(id);
         }
+        if self.cx.survey.asks(id) && self.survey_goes_on(id) {
+            return;
+        }
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.kept.has_called_another(self.pools[index].knowledge.version) {
             return self.close_server(id, "what its client had sent may have called code that has changed since");

@@ -19,6 +19,7 @@ impl Process {
         self.service.known.renew(&settings);
         let Traffic { cx, pools, .. } = &mut self.service.traffic;
         let before = std::mem::replace(&mut cx.settings, Arc::clone(&settings));
+        cx.clusters.retain(&settings);
         if Tls::of(&before) != Tls::of(&settings) && cx.config.id == WorkerId::STEWARD {
             cx.log_info("server_tls_* changed: servers over TCP are replaced as they become free".to_owned());
         }
@@ -31,11 +32,12 @@ impl Process {
             if !settings.hba.asks_others() || settings.secrets.get(user) != before.secrets.get(user) {
                 pool.credentials.forget_shown(cx.now);
             }
-            match settings.database(&pool.name.database) {
-                Some(database) => changed[index as usize] = !pool.renew(Arc::clone(database), &settings),
+            match cx.clusters.entry(&settings, &pool.name) {
+                Some(database) => changed[index as usize] = !pool.renew(database, &settings),
                 None => {
                     pool.limits = PoolLimits::of(&pool.name, &settings);
-                    (changed[index as usize], removed[index as usize]) = (true, true);
+                    changed[index as usize] = true;
+                    removed[index as usize] = settings.database(&pool.name.database).is_none();
                 }
             }
         }
@@ -43,6 +45,7 @@ impl Process {
             self.service.renew_client(id, &settings, &removed);
         }
         self.mark_servers(&changed);
+        self.leave_lost_nodes();
         self.service.traffic.close_listeners();
         self.service.traffic.adopt_state();
         for id in self.service.traffic.servers.ids() {

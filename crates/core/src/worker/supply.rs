@@ -466,6 +466,7 @@ impl Service {
             let pool = Arc::clone(&pool.name);
             self.traffic.cx.tell_steward(Letter::LoginFailed { pool, endpoint, fails });
         }
+        self.traffic.survey_soon(pool_index);
         self.traffic.pools.note_failed(pool_index);
         self.traffic.cx.log_warning(format!("{} {}", self.traffic.server_label(id), failure.for_log()));
         if let Purpose::Tunnel { client, .. } = making.purpose {

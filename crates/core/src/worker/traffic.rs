@@ -99,7 +99,7 @@ impl Traffic {
             self.cx.settings.database(&name.database)?;
             return Some(index);
         }
-        let database = Arc::clone(self.cx.settings.database(&name.database)?);
+        let database = self.cx.clusters.entry(&self.cx.settings, name)?;
         if !self.cx.settings.databases.contains_key(&name.database) && !self.pools.has_database(&name.database) {
             self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
         }
@@ -108,6 +108,14 @@ impl Traffic {
         let index = self.pools.add(pool);
         self.look_for_unused();
         Some(index)
+    }
+
+    /// A client that has no server belongs to that pool from now on.
+    pub(super) fn joins(&mut self, id: ClientId, index: u32) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let before = std::mem::replace(&mut client.pool, index);
+        self.pools[before].clients = self.pools[before].clients.saturating_sub(1);
+        self.pools[index].clients += 1;
     }
 
     /// Sets when pools are looked at next that nobody may use.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_core::Endpoint;
 use weir_core::auth::Secret;
-use weir_core::settings::{Database, PeerSettings, Settings, UserSettings};
+use weir_core::settings::{ClusterKind, Database, PeerSettings, Settings, UserSettings};
 use weir_core::time::Duration;
 
 use super::connstr;
@@ -74,6 +74,8 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
         query_wait_timeout: pairs.seconds("query_wait_timeout"),
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
         session_state: pairs.text("session_state").map(values::session_state),
+        cluster: pairs.text("cluster").map(|_| ClusterKind::Citus),
+        route: pairs.text("route").map(values::route),
         startup_parameters: startup
             .iter()
             .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
@@ -119,6 +121,7 @@ fn user(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
     let user = UserSettings {
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
         session_state: pairs.text("session_state").map(values::session_state),
+        route: pairs.text("route").map(values::route),
         pool_size: pairs.number("pool_size"),
         reserve_pool_size: pairs.number("reserve_pool_size"),
         max_user_connections: pairs.number("max_user_connections"),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_core::settings::{ConfigRow, PoolMode, SessionState, TlsMode};
+use weir_core::settings::{ConfigRow, PoolMode, Route, SessionState, TlsMode};
 use weir_core::time::Duration;
 
 use super::ini::Entry;
@@ -155,6 +155,15 @@ pub fn session_state(text: &str) -> SessionState {
         "keep" => SessionState::Keep,
         "refuse" => SessionState::Refuse,
         _ => SessionState::Pgbouncer,
+    }
+}
+
+/// A checked `route`.
+pub fn route(text: &str) -> Route {
+    match text.to_ascii_lowercase().as_str() {
+        "owner" => Route::Owner,
+        "any" => Route::Any,
+        _ => Route::Coordinator,
     }
 }
 

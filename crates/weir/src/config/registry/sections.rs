@@ -5,6 +5,11 @@ use super::{COUNT, Kind, SESSION_STATES, Section, Setting, setting};
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const POOL_MODES: Kind = Kind::Choice(&["session", "transaction", "statement"]);
 
+const ROUTES: Kind = Kind::Choice(&["owner", "any", "coordinator"]);
+const ROUTES_DOC: &str = "Where transactions of a cluster's database go. `owner`: to the node that has their rows, where their first statement \
+    with a key says which that is. `any`: to the node that has least to do. `coordinator`: to that. Whatever only the coordinator does right it does, \
+    whatever this says. Default: owner.";
+
 const fn database(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
     setting(name, kind, "", doc).of(Section::Databases)
 }
@@ -43,6 +48,15 @@ pub const DATABASES: &[Setting] = &[
     database("pool_mode", POOL_MODES, "Instead of the global one."),
     database("session_state", SESSION_STATES, "Instead of the global one.").own(),
     database(
+        "cluster",
+        Kind::Choice(&["citus"]),
+        "The database is a cluster's: `host` names one node of it or several, and the rest is read from its catalogue. Each transaction goes \
+         to the node that has its rows (`route`, [cluster.md](cluster.md)), each node has a pool of the size that this entry says, and \
+         `max_db_connections` is one budget for all of them. In transaction mode.",
+    )
+    .own(),
+    database("route", ROUTES, ROUTES_DOC).own(),
+    database(
         "connect_query",
         Kind::Text,
         "A query run after each connect to a server. What it sets, a client's `RESET` or `DISCARD ALL` on that server undoes, \
@@ -70,6 +84,7 @@ pub const DATABASES: &[Setting] = &[
 pub const USERS: &[Setting] = &[
     user("pool_mode", POOL_MODES, "Instead of the database's and the global one."),
     user("session_state", SESSION_STATES, "Instead of the database's and the global one.").own(),
+    user("route", ROUTES, "Instead of the database's.").own(),
     user("pool_size", COUNT, "Instead of the database's and `default_pool_size`."),
     user("reserve_pool_size", COUNT, "Instead of the database's and the global one."),
     user("max_user_connections", COUNT, "Instead of the global one."),

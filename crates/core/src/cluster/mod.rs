@@ -1,0 +1,79 @@
+//! What is known of the clusters that databases are: one value for all workers, replaced as a whole where a catalogue says otherwise.
+//!
+//! Who asks is `worker/surveying.rs`, what is asked is `survey.rs`. What is out of date is slower, never wrong: any node answers any query.
+
+pub(crate) mod survey;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_cluster::topology::{COORDINATOR, Topology};
+
+use crate::names::PoolName;
+use crate::peer::Endpoint;
+use crate::settings::{Database, Settings};
+
+/// A cluster as its catalogue tells it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Of the catalogue that it was read from.
+    pub(crate) fingerprint: Box<str>,
+    pub(crate) topology: Topology,
+    endpoints: BTreeMap<i32, Vec<Endpoint>>,
+}
+
+impl Known {
+    pub(crate) fn new(fingerprint: Box<str>, topology: Topology) -> Self {
+        let at = |host: &str, port| vec![Endpoint::Tcp { host: host.into(), port }];
+        let endpoints = topology.nodes().map(|(group, node)| (group.0, at(&node.host, node.port))).collect();
+        Self { fingerprint, topology, endpoints }
+    }
+
+    /// Of the nodes that answer any query.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = i32> {
+        self.topology.nodes().filter(|(_, node)| node.answers_any).map(|(group, _)| group.0)
+    }
+
+    /// The pools at the coordinator. Where that is no node of the cluster's own, the entry leads to it.
+    pub(crate) fn coordinator(&self) -> Option<i32> {
+        self.topology.node(COORDINATOR).map(|_| COORDINATOR.0)
+    }
+}
+
+/// By their names in `[databases]`.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Clusters(BTreeMap<Arc<str>, Arc<Known>>);
+
+impl Clusters {
+    pub(crate) fn get(&self, database: &str) -> Option<&Arc<Known>> {
+        self.0.get(database)
+    }
+
+    pub(crate) fn learn(&mut self, database: &str, known: Arc<Known>) {
+        self.0.insert(database.into(), known);
+    }
+
+    /// Those of databases that are none any more are forgotten.
+    pub(crate) fn retain(&mut self, settings: &Settings) {
+        self.0.retain(|name, _| settings.database(name).is_some_and(|database| database.cluster.is_some()));
+    }
+
+    /// Where a pool's servers are made. None: its database, or its node, is none any more.
+    pub(crate) fn endpoints<'a>(&'a self, settings: &'a Settings, pool: &PoolName) -> &'a [Endpoint] {
+        let Some(node) = pool.node else {
+            return settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
+        };
+        let known = self.get(&pool.database).filter(|_| settings.database(&pool.database).is_some());
+        known.and_then(|known| known.endpoints.get(&node)).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// What the settings say of a pool's database, with the endpoints of its node.
+    pub(crate) fn entry(&self, settings: &Settings, pool: &PoolName) -> Option<Arc<Database>> {
+        let database = settings.database(&pool.database)?;
+        if pool.node.is_none() {
+            return Some(Arc::clone(database));
+        }
+        let endpoints = self.endpoints(settings, pool).to_vec();
+        (!endpoints.is_empty() && database.cluster.is_some()).then(|| Arc::new(Database { endpoints, ..Database::clone(database) }))
+    }
+}
