@@ -117,6 +117,8 @@ pub(crate) enum Discard {
     /// The message in hand; a ReadyForQuery is owed after it if it is a simple query, else after the next Sync.
     Answered,
     UntilSync,
+    /// None: the client's transaction has begun, and what begins it (`Session::begun`) goes ahead of its next request.
+    Begun,
 }
 
 /// How long a session may do what; zero where there is no limit. The user's own settings come first.
@@ -206,6 +208,8 @@ pub(crate) struct Session {
     pub(crate) process_id: u32,
     pub(crate) cancel_key: Box<[u8]>,
     pub(crate) discard: Discard,
+    /// What begins a transaction that has no server yet.
+    pub(crate) begun: Option<Box<Vec<u8>>>,
     pub(crate) limits: Sparse<Limits>,
     /// The last batch on the server that it had last.
     pub(crate) batch: u64,
@@ -228,7 +232,7 @@ pub(crate) struct Session {
 }
 
 /// What a client takes for good that has asked nothing, of which there may be a hundred thousand.
-const _: () = assert!(size_of::<Session>() <= 184 && size_of::<Client>() <= 208);
+const _: () = assert!(size_of::<Session>() <= 192 && size_of::<Client>() <= 216);
 
 impl Session {
     /// The parameters under which the unnamed statement was parsed: the last one that was sent, or the one that is there.

@@ -11,6 +11,7 @@ use weir_wire::report::Report;
 use weir_wire::write;
 
 use crate::cluster::Clusters;
+use crate::cluster::recipes::Recipes;
 use crate::cluster::survey::Survey;
 use crate::console::report::Question;
 use crate::contract::event::Level;
@@ -64,6 +65,7 @@ pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clusters: Clusters,
     pub(crate) survey: Survey,
+    pub(crate) recipes: Recipes,
     pub(crate) now: Time,
     pub(crate) out: Outbox,
     pub(crate) timers: Timers,
@@ -93,6 +95,7 @@ impl Context {
             settings,
             clusters: Clusters::default(),
             survey: Survey::default(),
+            recipes: Recipes::default(),
             now: Time(0),
             out: Outbox::default(),
             timers: Timers::default(),

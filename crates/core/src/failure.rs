@@ -97,6 +97,8 @@ pub(crate) enum Failure {
     /// Code shows what the session listens to.
     ChannelsElsewhere,
     QueryWaitTimeout,
+    /// A transaction that had no server yet was cancelled.
+    BegunCancelled,
     QueryTimeout,
     IdleTransactionTimeout,
     TransactionTimeout,
@@ -286,6 +288,7 @@ impl Failure {
             Self::LoginTimeout
             | Self::IdleTimeout
             | Self::QueryWaitTimeout
+            | Self::BegunCancelled
             | Self::QueryTimeout
             | Self::IdleTransactionTimeout
             | Self::TransactionTimeout => self.timed_out(),
@@ -361,6 +364,7 @@ impl Failure {
             Self::LoginTimeout => ("57014", "client_login_timeout: the login took too long"),
             Self::IdleTimeout => ("57P05", "client_idle_timeout: the connection was idle too long"),
             Self::QueryWaitTimeout => ("57014", "query_wait_timeout: no server connection became free in time"),
+            Self::BegunCancelled => ("57014", "canceling statement due to user request"),
             Self::IdleTransactionTimeout => ("25P03", "idle transaction timeout (idle_transaction_timeout)"),
             Self::TransactionTimeout => ("25P04", "transaction timeout (transaction_timeout)"),
             _ => ("57014", "query timeout (query_timeout)"),

@@ -178,6 +178,35 @@ pub fn query(body: &[u8]) -> Result<&[u8], Malformed> {
     Ok(text)
 }
 
+/// A parameter's value in a Bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundValue<'a> {
+    pub is_binary: bool,
+    /// `None`: null.
+    pub value: Option<&'a [u8]>,
+}
+
+/// The values in what follows a Bind's names, as `exec_bind_message` reads them (src/backend/tcop/postgres.c at REL_18_0).
+pub fn bind_values(values: &[u8]) -> Result<Vec<BoundValue<'_>>, Malformed> {
+    let mut reader = Reader::new("Bind message", values);
+    let formats = (0..reader.u16()?).map(|_| reader.u16()).collect::<Result<Vec<_>, _>>()?;
+    let count = usize::from(reader.u16()?);
+    if formats.len() > 1 && formats.len() != count {
+        return Err(reader.malformed());
+    }
+    let mut bound = Vec::with_capacity(count.min(values.len() / 4));
+    for place in 0..count {
+        let format = formats.get(place).or(formats.first()).copied().unwrap_or_default();
+        let length = reader.u32()?;
+        let value = match length {
+            u32::MAX => None,
+            length => Some(reader.bytes(usize::try_from(length).map_err(|_| reader.malformed())?)?),
+        };
+        bound.push(BoundValue { is_binary: format != 0, value });
+    }
+    Ok(bound)
+}
+
 /// Whether what follows a Bind's names asks for results in binary; one format for all of them is all we tell apart.
 pub fn bind_wants_binary(values: &[u8]) -> Result<bool, Malformed> {
     let mut reader = Reader::new("Bind message", values);

@@ -2,6 +2,7 @@
 //!
 //! Who asks is `worker/surveying.rs`, what is asked is `survey.rs`. What is out of date is slower, never wrong: any node answers any query.
 
+pub(crate) mod recipes;
 pub(crate) mod survey;
 
 use std::collections::BTreeMap;

@@ -19,6 +19,7 @@ mod refused;
 mod replies;
 mod requests;
 mod resets;
+mod routed;
 mod rows;
 mod sequences;
 mod shapes;

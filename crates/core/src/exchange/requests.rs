@@ -40,6 +40,10 @@ pub(crate) enum Exit {
     Discarded,
     /// What came is for a server, and it has none.
     NeedsServer,
+    /// It is for one at that node of a cluster.
+    NeedsNode(Option<i32>),
+    /// The client's transaction begins on the server that it has, which it was told before.
+    Begins,
     /// What was notified before is told first: the client leaves some of what it listens to.
     NeedsNotifications,
     /// The server is to listen to what the client hears elsewhere first.

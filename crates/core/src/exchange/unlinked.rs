@@ -5,18 +5,20 @@ use weir_wire::{FrontendTag, TransactionStatus, write};
 use super::{Around, Exit, Verdict};
 use crate::client::{ClientState, Discard, Link, Session};
 use crate::context::Context;
-use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Inbox, Piece};
 use crate::message::Message;
+use crate::pool::{Pool, Pools};
 
 /// A client in its session that is linked to no server, or whose request was cancelled while it waited.
 pub(crate) struct Unlinked<'w> {
-    cx: &'w mut Context,
+    pub(super) cx: &'w mut Context,
     /// Names of statements are ours.
     tracks: bool,
-    id: ClientId,
-    session: &'w mut Session,
+    pub(super) pools: &'w Pools,
+    pub(super) pool: &'w Pool,
+    pub(super) id: ClientId,
+    pub(super) session: &'w mut Session,
     inbox: &'w mut Inbox,
     link: Link,
     congested: bool,
@@ -28,8 +30,9 @@ impl<'w> Unlinked<'w> {
         let client = clients.get_mut(id)?;
         let (link, congested, inbox) = (client.link, client.congested, &mut client.inbox);
         let ClientState::Ready(session) = &mut client.state else { return None };
-        let tracks = session.tracks_statements(pools[client.pool].limits.mode);
-        Some(Self { cx, tracks, id, session, inbox, link, congested })
+        let (pool, pools) = (&pools[client.pool], &*pools);
+        let tracks = session.tracks_statements(pool.limits.mode);
+        Some(Self { cx, tracks, pools, pool, id, session, inbox, link, congested })
     }
 
     /// Takes what it can of the client's bytes, up to where a server is needed.
@@ -62,7 +65,11 @@ impl<'w> Unlinked<'w> {
             Ok(message) => message,
             Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         };
-        if self.session.discard != Discard::Nothing {
+        if self.session.discard == Discard::Begun {
+            if matches!(self.link, Link::Linked(_)) {
+                return Verdict::Stop(Exit::Begins);
+            }
+        } else if self.session.discard != Discard::Nothing {
             return if message.tag == FrontendTag::Terminate {
                 Verdict::Stop(Exit::Ended)
             } else {
@@ -79,15 +86,17 @@ impl<'w> Unlinked<'w> {
         }
         match message.tag {
             FrontendTag::Terminate => Verdict::Stop(Exit::Ended),
-            FrontendTag::Query if self.cx.settings.disable_pqexec => Verdict::Stop(Exit::failed(Failure::SimpleQuery)),
             FrontendTag::Sync => {
-                self.cx.out.send(self.id, |out| write::ready(out, TransactionStatus::Idle));
+                let is_begun = self.session.discard == Discard::Begun;
+                let status = if is_begun { TransactionStatus::InTransaction } else { TransactionStatus::Idle };
+                self.cx.out.send(self.id, |out| write::ready(out, status));
                 Verdict::Used(message.total)
             }
             // Ignored outside of a copy, as in `PostgresMain`.
             FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
                 self.skip(&message)
             }
+            _ if self.pool.limits.looks_first => self.before_server(&message),
             _ => Verdict::Stop(Exit::NeedsServer),
         }
     }

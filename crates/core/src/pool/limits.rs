@@ -76,6 +76,8 @@ pub(crate) struct PoolLimits {
     pub(crate) refuses: bool,
     /// The database is a cluster's, and transactions go to one node or another.
     pub(crate) route: Option<Route>,
+    /// What a client asks is looked at before it has a server.
+    pub(crate) looks_first: bool,
     pub(crate) size: u32,
     /// `min_pool_size`.
     pub(crate) least: u32,
@@ -129,6 +131,7 @@ impl PoolLimits {
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             route: is_routed.then(|| route.unwrap_or(Route::Owner)),
+            looks_first: is_routed || settings.disable_pqexec,
             size: size.unwrap_or(settings.default_pool_size),
             least: if pool.looks_up { 0 } else { least },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

@@ -111,7 +111,7 @@ impl Service {
             Link::Waiting { since } if client.session().is_some() => {
                 client.bind(Link::None);
                 self.traffic.pools[client.pool].waiting.leave(id, since, client.place);
-                self.cancel_unsent(id);
+                self.cancel_waiting(id);
                 false
             }
             // No error is told in the midst of a notification: then the cancel waits, as it would for a query of ours.
@@ -170,6 +170,15 @@ impl Service {
         let (number, request) = (server.number, server.owed.front_number());
         self.cancels_waiting.push(Waiting { server: number, request, worker: from, reply_to });
         true
+    }
+
+    /// A transaction that was begun without a server has none that could go on failed.
+    fn cancel_waiting(&mut self, id: ClientId) {
+        let session = self.traffic.clients.get(id).and_then(|client| client.session());
+        match session.is_some_and(|session| session.discard == Discard::Begun) {
+            true => self.fail_client(id, &Failure::BegunCancelled),
+            false => self.cancel_unsent(id),
+        }
     }
 
     /// What the client asked for was not sent to a server yet, and is not going to be.

@@ -434,6 +434,7 @@ impl Service {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
+            begun: None,
             limits: Limits::of(&self.traffic.cx.settings, &login.database, &login.user),
             batch: 0,
             request_at: self.traffic.cx.now,

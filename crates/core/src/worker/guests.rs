@@ -107,6 +107,7 @@ impl Service {
             process_id,
             cancel_key: passport.cancel_key,
             discard: Discard::Nothing,
+            begun: None,
             batch: passport.batch,
             listens: false,
             greeted: sets.intern(passport.greeted),

@@ -39,6 +39,7 @@ mod recover;
 mod release;
 mod reload;
 mod route;
+mod routing;
 mod serving;
 mod supply;
 mod surveying;

@@ -70,11 +70,21 @@ impl Service {
                     self.sent(id);
                     continue;
                 }
-                Exit::NeedsServer => match self.acquire(id) {
-                    Ok(Some(_)) => continue,
-                    Ok(None) => self.traffic.hold_client(id),
-                    Err(failure) => self.fail_client(id, &failure),
-                },
+                Exit::Begins => {
+                    self.begins(id);
+                    continue;
+                }
+                Exit::NeedsServer | Exit::NeedsNode(_) => {
+                    let acquired = match exit {
+                        Exit::NeedsNode(node) => self.acquire_at(id, node),
+                        _ => self.acquire(id),
+                    };
+                    match acquired {
+                        Ok(Some(_)) => continue,
+                        Ok(None) => self.traffic.hold_client(id),
+                        Err(failure) => self.fail_client(id, &failure),
+                    }
+                }
                 Exit::NeedsSync | Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
                     self.ask_ahead(id, &exit);
                     continue;

@@ -59,13 +59,13 @@ impl Traffic {
         self.arm_survey(now + EVERY);
     }
 
-    /// One that leads to a cluster of which somebody here is a client.
+    /// One that leads to a cluster which somebody here uses, or has used just now.
     fn is_surveyed(&self, index: u32) -> bool {
         let pool = &self.pools[index];
         pool.limits.route.is_some()
             && pool.name.node.is_none()
             && !pool.is_forgotten()
-            && self.pools.iter().any(|other| other.clients > 0 && other.name.at(None) == *pool.name)
+            && self.pools.iter().any(|other| (other.clients > 0 || other.servers > 0) && other.name.at(None) == *pool.name)
     }
 
     /// An idle server of that user's, at whichever node.

@@ -104,7 +104,15 @@ impl Traffic {
             self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
         }
         let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
+        if name.node.is_some()
+            && let Some(base) = self.pools.find(&name.at(None))
+        {
+            pool.credentials = self.pools[base].credentials.clone();
+        }
         pool.gate = self.gates.of(&name.database);
+        if pool.limits.route.is_some() {
+            self.begin_survey();
+        }
         let index = self.pools.add(pool);
         self.look_for_unused();
         Some(index)
@@ -149,6 +157,7 @@ impl Traffic {
             return;
         }
         let name = Arc::clone(name);
+        self.share_credentials(index);
         if is_another && self.pools[index].refuses().is_some() {
             // What was refused may be taken now.
             self.pools[index].login_succeeded();
@@ -173,6 +182,21 @@ impl Traffic {
     pub(super) fn learn_credentials(&mut self, name: &Arc<PoolName>, credentials: Credentials) {
         if let Some(index) = self.pool_for(name) {
             self.pools[index].credentials.meet(credentials);
+            self.share_credentials(index);
+        }
+    }
+
+    /// A user's servers at the nodes of a cluster log in as those at the entry's.
+    fn share_credentials(&mut self, index: u32) {
+        if self.pools[index].limits.route.is_none() {
+            return;
+        }
+        let (name, credentials) = (Arc::clone(&self.pools[index].name), self.pools[index].credentials.clone());
+        for other in self.pools.indexes() {
+            if self.pools[other].name.node.is_some() && self.pools[other].name.at(None) == *name {
+                self.pools[other].credentials = credentials.clone();
+                self.pools[other].login_succeeded();
+            }
         }
     }
 

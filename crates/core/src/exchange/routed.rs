@@ -1,0 +1,240 @@
+//! What a cluster's client asks before it has a server: its first messages tell to which node that goes.
+//!
+//! A statement with a key decides for its whole transaction. What is before it goes with it, so it is looked for as far as messages have come, up to
+//! what their client waits for. A lone `BEGIN` is answered here, and sent ahead of that statement.
+
+use std::sync::Arc;
+
+use weir_cluster::route::{Class, Route, Target};
+use weir_wire::frontend::{self, BindNames, Parse};
+use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
+
+use super::{Exit, Unlinked, Verdict};
+use crate::client::Discard;
+use crate::cluster::Known;
+use crate::cluster::recipes::{Said, Session};
+use crate::failure::Failure;
+use crate::message::Message;
+use crate::settings;
+use crate::statements::definition::text_of;
+
+/// Messages, and their bytes, that are looked at for a key.
+const MESSAGES_MAX: usize = 64;
+const BYTES_MAX: usize = 64 * 1024;
+/// What is sent ahead of a transaction's first statement.
+const HELD_BACK_MAX: usize = 4096;
+
+/// What is said first of where a transaction goes.
+enum Look {
+    /// So many bytes must be there.
+    Needs(usize),
+    Goes(Target),
+    /// The message in hand is answered here, and nothing else is known yet.
+    Begins,
+    Ends,
+}
+
+impl Unlinked<'_> {
+    /// Ahead of what needs a server.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn before_server(&mut self, message: &Message<'_>) -> Verdict {
+        if message.tag == FrontendTag::Query && self.cx.settings.disable_pqexec {
+            return Verdict::Stop(Exit::failed(Failure::SimpleQuery));
+        }
+        let Some(route) = self.pool.limits.route.filter(|_| !self.session.listens) else {
+            return Verdict::Stop(Exit::NeedsServer);
+        };
+        let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
+            return Verdict::Stop(Exit::NeedsNode(None));
+        };
+        let target = match self.look(message.bytes, &known, route) {
+            Look::Needs(need) => return Verdict::More(need),
+            Look::Begins => return self.holds_back(message),
+            Look::Ends => return self.ends_nothing(message),
+            Look::Goes(target) => target,
+        };
+        Verdict::Stop(Exit::NeedsNode(self.node(target, &known, route)))
+    }
+
+    fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {
+        let mut parsed: Vec<Parse<'_>> = Vec::new();
+        let (mut at, mut target) = (0, Target::Any);
+        for _ in 0..MESSAGES_MAX {
+            let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER_LEN>()) else {
+                return Look::Needs(at + HEADER_LEN);
+            };
+            let header = Header::parse(head);
+            let (Some(tag), Some(length)) = (FrontendTag::from_byte(header.tag), header.body_len) else { break };
+            let (body, end) = (at + HEADER_LEN, at + HEADER_LEN + length as usize);
+            if end > BYTES_MAX {
+                return Look::Goes(Target::Coordinator);
+            }
+            if bytes.len() < end {
+                return Look::Needs(end);
+            }
+            let body = &bytes[body..end];
+            let is_first = std::mem::replace(&mut at, end) == 0;
+            let routed = match tag {
+                FrontendTag::Query => {
+                    let Ok(text) = frontend::query(body) else { break };
+                    let routed = self.route_of(Said { text, types: b"", bound: None }, known);
+                    if is_first && route == settings::Route::Owner {
+                        match routed.class {
+                            Class::Begins if self.session.begun.is_none() && is_lone(text) => return Look::Begins,
+                            Class::Follows if self.session.begun.is_some() && is_local_set(text) => return Look::Begins,
+                            Class::Ends if self.session.begun.is_some() && ends_plainly(text) => return Look::Ends,
+                            _ => {}
+                        }
+                    }
+                    return Look::Goes(routed.target);
+                }
+                FrontendTag::Parse => {
+                    let Ok(parse) = Parse::read(body) else { break };
+                    let routed = self.route_of(said(parse.definition, None), known);
+                    // Of what has a key that is not there yet any node can say what it is.
+                    if matches!(routed.class, Class::Other) {
+                        target = Target::Coordinator;
+                    }
+                    parsed.push(parse);
+                    continue;
+                }
+                FrontendTag::Bind => {
+                    let Some(routed) = self.route_of_bind(body, &parsed, known) else {
+                        return Look::Goes(Target::Coordinator);
+                    };
+                    routed
+                }
+                FrontendTag::Describe | FrontendTag::Execute | FrontendTag::Close => continue,
+                _ => break,
+            };
+            if !matches!(routed.class, Class::Begins | Class::Follows | Class::Ends | Class::Sets | Class::Shows) {
+                return Look::Goes(routed.target);
+            }
+        }
+        Look::Goes(target)
+    }
+
+    /// `None`: there is no such statement, or nobody has its text.
+    fn route_of_bind(&mut self, body: &[u8], parsed: &[Parse<'_>], known: &Known) -> Option<Route> {
+        let names = BindNames::parse(body)?;
+        let bound = frontend::bind_values(&body[names.len()..]).ok()?;
+        let of_batch = parsed.iter().rev().find(|parse| parse.name == names.statement);
+        let definition = match of_batch {
+            Some(parse) => parse.definition.to_vec(),
+            None if names.statement.is_empty() => self.session.unnamed.last().to_vec(),
+            None => self.session.statements.get(names.statement)?.statement.definition.to_vec(),
+        };
+        (!definition.is_empty()).then(|| self.route_of(said(&definition, Some(&bound)), known))
+    }
+
+    fn route_of(&mut self, said: Said<'_>, known: &Known) -> Route {
+        let base = self.pools.find(&self.pool.name.at(None)).map(|index| &self.pools[index]);
+        let session = Session {
+            parameters: &self.session.parameters,
+            user: &self.pool.name.user,
+            server_encoding: base.and_then(|base| base.welcome.as_ref()).map_or(b"", |welcome| welcome.encoding()),
+            path: base.and_then(|base| base.looked.path.as_deref()),
+        };
+        self.cx.recipes.route(said, &session, &known.topology)
+    }
+
+    /// The pool's node; `None`: whichever the entry leads to.
+    fn node(&self, target: Target, known: &Known, route: settings::Route) -> Option<i32> {
+        match (target, route) {
+            (Target::Coordinator, _) | (_, settings::Route::Coordinator) => known.coordinator(),
+            (Target::Owner(group), settings::Route::Owner) => Some(group.0),
+            (Target::Any | Target::Owner(_), _) => known.nodes().min_by_key(|&node| self.work_at(node)).or(known.coordinator()),
+        }
+    }
+
+    /// How much the node has to do for this worker's clients; of those with the same the client's last one comes first.
+    fn work_at(&self, node: i32) -> (usize, bool) {
+        let is_here = self.pool.name.node == Some(node);
+        let pool = self.pools.find(&self.pool.name.at(Some(node))).map(|index| &self.pools[index]);
+        let work = pool.map_or(0, |pool| pool.waiting.len() + (pool.servers as usize).saturating_sub(pool.idle.len()));
+        (work, !is_here)
+    }
+
+    /// A transaction begins, or goes on to say what it is, and nobody can tell where yet. PostgreSQL answers that alike on every node.
+    fn holds_back(&mut self, message: &Message<'_>) -> Verdict {
+        let text = frontend::query(message.body()).unwrap_or_default();
+        let begun = self.session.begun.get_or_insert_default();
+        if begun.len() + text.len() > HELD_BACK_MAX {
+            return Verdict::Stop(Exit::NeedsNode(None));
+        }
+        if !begun.is_empty() {
+            begun.push(b';');
+        }
+        begun.extend_from_slice(text.trim_ascii().strip_suffix(b";").unwrap_or(text));
+        self.session.discard = Discard::Begun;
+        let tag = match first_word(text).as_slice() {
+            b"start" => "START TRANSACTION",
+            b"set" => "SET",
+            _ => "BEGIN",
+        };
+        self.answer(tag, TransactionStatus::InTransaction);
+        Verdict::Used(message.total)
+    }
+
+    /// A transaction ends that has done nothing.
+    fn ends_nothing(&mut self, message: &Message<'_>) -> Verdict {
+        let text = frontend::query(message.body()).unwrap_or_default();
+        let is_committed = matches!(first_word(text).as_slice(), b"commit" | b"end");
+        self.session.begun = None;
+        self.session.discard = Discard::Nothing;
+        self.answer(if is_committed { "COMMIT" } else { "ROLLBACK" }, TransactionStatus::Idle);
+        Verdict::Used(message.total)
+    }
+
+    fn answer(&mut self, tag: &str, status: TransactionStatus) {
+        self.session.unnamed.gone();
+        self.cx.out.send(self.id, |out| {
+            write::command_complete(out, tag);
+            write::ready(out, status);
+        });
+    }
+}
+
+/// A statement by its definition.
+fn said<'a>(definition: &'a [u8], bound: Option<&'a [frontend::BoundValue<'a>]>) -> Said<'a> {
+    let text = text_of(definition);
+    // Behind the text's end is the number of the types.
+    Said { text, types: definition.get(text.len() + 3..).unwrap_or_default(), bound }
+}
+
+fn first_word(text: &[u8]) -> Vec<u8> {
+    let word = text.trim_ascii_start().split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
+    word.to_ascii_lowercase()
+}
+
+/// One statement alone, without comments, that begins with its word.
+fn is_lone(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    let text = text.strip_suffix(b";").unwrap_or(text);
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\t' | b'\n' | b',');
+    text.iter().all(is_plain) && matches!(first_word(text).as_slice(), b"begin" | b"start")
+}
+
+/// What is read of a session before its statement is sent is not what this sets.
+fn is_local_set(text: &[u8]) -> bool {
+    const READ: [&[u8]; 9] =
+        [b"search_path", b"schema", b"role", b"authorization", b"names", b"encoding", b"strings", b"snapshot", b"application_name"];
+    let text = text.trim_ascii().to_ascii_lowercase();
+    let inner = text.strip_suffix(b";").unwrap_or(&text);
+    let has = |word: &[u8]| inner.windows(word.len()).any(|at| at == word);
+    text.starts_with(b"set ")
+        && text.is_ascii()
+        && !inner.iter().any(|byte| matches!(byte, b';' | b'\\' | b'$' | b'"' | b'-' | b'/'))
+        && !READ.iter().any(|word| has(word))
+}
+
+fn ends_plainly(text: &[u8]) -> bool {
+    let text = text.trim_ascii().to_ascii_lowercase();
+    let text = text.strip_suffix(b";").unwrap_or(&text).trim_ascii();
+    let mut words = text.split(u8::is_ascii_whitespace);
+    let first = words.next().unwrap_or_default();
+    let is_end = matches!(first, b"commit" | b"end" | b"rollback" | b"abort");
+    let rest: Vec<_> = words.collect();
+    is_end && (rest.is_empty() || matches!(rest.as_slice(), [b"transaction" | b"work"]))
+}
