@@ -407,6 +407,7 @@ impl Frame {
         UserSettings {
             pool_mode: None,
             session_state: None,
+            route: None,
             pool_size: rng.chance(300).then(|| rng.between(least, 4) as u32),
             reserve_pool_size: rng.chance(300).then(|| rng.below(3) as u32),
             max_user_connections: rng.chance(500).then(|| rng.below(5) as u32),

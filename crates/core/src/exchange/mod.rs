@@ -32,6 +32,7 @@ use weir_wire::backend::ErrorFields;
 use parse::too_many_statements;
 pub(crate) use requests::Exit;
 use requests::Verdict;
+pub(crate) use routed::Unrouted;
 pub(crate) use unlinked::Unlinked;
 
 use crate::client::{Client, ClientState, Discard, Link, Session};

@@ -40,7 +40,9 @@ pub(crate) enum Exit {
     Discarded,
     /// What came is for a server, and it has none.
     NeedsServer,
-    /// It is for one at that node of a cluster.
+    /// Before it has one, what it asks is looked at.
+    LooksFirst,
+    /// And that is for one at this node of a cluster.
     NeedsNode(Option<i32>),
     /// The client's transaction begins on the server that it has, which it was told before.
     Begins,

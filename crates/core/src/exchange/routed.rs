@@ -9,12 +9,16 @@ use weir_cluster::route::{Class, Route, Target};
 use weir_wire::frontend::{self, BindNames, Parse};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
-use super::{Exit, Unlinked, Verdict};
-use crate::client::Discard;
+use super::{Around, Exit, Verdict};
+use crate::client::{self, ClientState, Discard, Link};
 use crate::cluster::Known;
 use crate::cluster::recipes::{Said, Session};
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::id::ClientId;
+use crate::inbox::{self, Cursor, Inbox, Piece};
 use crate::message::Message;
+use crate::pool::{Pool, Pools};
 use crate::settings;
 use crate::statements::definition::text_of;
 
@@ -34,14 +38,69 @@ enum Look {
     Ends,
 }
 
-impl Unlinked<'_> {
-    /// Ahead of what needs a server.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn before_server(&mut self, message: &Message<'_>) -> Verdict {
-        if message.tag == FrontendTag::Query && self.cx.settings.disable_pqexec {
-            return Verdict::Stop(Exit::failed(Failure::SimpleQuery));
+/// A client whose requests are looked at while it has no server.
+pub(crate) struct Unrouted<'w> {
+    cx: &'w mut Context,
+    pools: &'w Pools,
+    pool: &'w Pool,
+    id: ClientId,
+    session: &'w mut client::Session,
+    inbox: &'w mut Inbox,
+    link: Link,
+}
+
+impl<'w> Unrouted<'w> {
+    pub(crate) fn of(id: ClientId, around: Around<'w>) -> Option<Self> {
+        let Around { cx, clients, pools, .. } = around;
+        let client = clients.get_mut(id)?;
+        let (link, pool, inbox) = (client.link, client.pool, &mut client.inbox);
+        let ClientState::Ready(session) = &mut client.state else { return None };
+        let pools = &*pools;
+        Some(Self { cx, pools, pool: &pools[pool], id, session, inbox, link })
+    }
+
+    /// `Drained`: more has to come first.
+    pub(crate) fn next_message(&mut self, cursor: &mut Cursor<'_>) -> Exit {
+        match inbox::next_message(self, |unrouted| unrouted.inbox, cursor, Self::request) {
+            Ok(true) => Exit::Discarded,
+            Ok(false) => Exit::Drained,
+            Err(exit) => exit,
         }
+    }
+
+    fn request(&mut self, piece: &Piece<'_>) -> Verdict {
+        let message = match Message::read(piece, self.cx.settings.max_packet_size) {
+            Ok(message) => message,
+            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
+        };
+        let is_begun = self.session.discard == Discard::Begun;
+        match (message.tag, self.link) {
+            (FrontendTag::Terminate, _) => Verdict::Stop(Exit::Ended),
+            (_, Link::Linked(_)) if is_begun => Verdict::Stop(Exit::Begins),
+            (_, Link::None) => self.without_server(&message),
+            _ => Verdict::Stop(Exit::Held),
+        }
+    }
+
+    fn without_server(&mut self, message: &Message<'_>) -> Verdict {
+        match message.tag {
+            FrontendTag::Query if self.cx.settings.disable_pqexec => Verdict::Stop(Exit::failed(Failure::SimpleQuery)),
+            FrontendTag::Sync => {
+                let is_begun = self.session.discard == Discard::Begun;
+                let status = if is_begun { TransactionStatus::InTransaction } else { TransactionStatus::Idle };
+                self.cx.out.send(self.id, |out| write::ready(out, status));
+                Verdict::Used(message.total)
+            }
+            FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
+                self.inbox.expect_rest(message.total, message.present(), false);
+                Verdict::Used(message.present())
+            }
+            _ => self.before_server(message),
+        }
+    }
+
+    /// Ahead of what needs a server.
+    fn before_server(&mut self, message: &Message<'_>) -> Verdict {
         let Some(route) = self.pool.limits.route.filter(|_| !self.session.listens) else {
             return Verdict::Stop(Exit::NeedsServer);
         };
@@ -106,7 +165,8 @@ impl Unlinked<'_> {
                     routed
                 }
                 FrontendTag::Describe | FrontendTag::Execute | FrontendTag::Close => continue,
-                _ => break,
+                FrontendTag::Sync | FrontendTag::Flush | FrontendTag::Terminate => break,
+                _ => return Look::Goes(Target::Coordinator),
             };
             if !matches!(routed.class, Class::Begins | Class::Follows | Class::Ends | Class::Sets | Class::Shows) {
                 return Look::Goes(routed.target);

@@ -8,17 +8,16 @@ use crate::context::Context;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Inbox, Piece};
 use crate::message::Message;
-use crate::pool::{Pool, Pools};
 
 /// A client in its session that is linked to no server, or whose request was cancelled while it waited.
 pub(crate) struct Unlinked<'w> {
-    pub(super) cx: &'w mut Context,
+    cx: &'w mut Context,
     /// Names of statements are ours.
     tracks: bool,
-    pub(super) pools: &'w Pools,
-    pub(super) pool: &'w Pool,
-    pub(super) id: ClientId,
-    pub(super) session: &'w mut Session,
+    /// What asks for a server is looked at first.
+    looks_first: bool,
+    id: ClientId,
+    session: &'w mut Session,
     inbox: &'w mut Inbox,
     link: Link,
     congested: bool,
@@ -30,9 +29,9 @@ impl<'w> Unlinked<'w> {
         let client = clients.get_mut(id)?;
         let (link, congested, inbox) = (client.link, client.congested, &mut client.inbox);
         let ClientState::Ready(session) = &mut client.state else { return None };
-        let (pool, pools) = (&pools[client.pool], &*pools);
-        let tracks = session.tracks_statements(pool.limits.mode);
-        Some(Self { cx, tracks, pools, pool, id, session, inbox, link, congested })
+        let limits = &pools[client.pool].limits;
+        let (tracks, looks_first) = (session.tracks_statements(limits.mode), limits.looks_first);
+        Some(Self { cx, tracks, looks_first, id, session, inbox, link, congested })
     }
 
     /// Takes what it can of the client's bytes, up to where a server is needed.
@@ -65,15 +64,11 @@ impl<'w> Unlinked<'w> {
             Ok(message) => message,
             Err(failure) => return Verdict::Stop(Exit::failed(failure)),
         };
-        if self.session.discard == Discard::Begun {
-            if matches!(self.link, Link::Linked(_)) {
-                return Verdict::Stop(Exit::Begins);
-            }
-        } else if self.session.discard != Discard::Nothing {
-            return if message.tag == FrontendTag::Terminate {
-                Verdict::Stop(Exit::Ended)
-            } else {
-                self.discard(&message)
+        if self.session.discard != Discard::Nothing {
+            return match message.tag {
+                _ if self.session.discard == Discard::Begun => Verdict::Stop(Exit::LooksFirst),
+                FrontendTag::Terminate => Verdict::Stop(Exit::Ended),
+                _ => self.discard(&message),
             };
         }
         match message.needed(self.tracks, self.session.reads()) {
@@ -87,16 +82,14 @@ impl<'w> Unlinked<'w> {
         match message.tag {
             FrontendTag::Terminate => Verdict::Stop(Exit::Ended),
             FrontendTag::Sync => {
-                let is_begun = self.session.discard == Discard::Begun;
-                let status = if is_begun { TransactionStatus::InTransaction } else { TransactionStatus::Idle };
-                self.cx.out.send(self.id, |out| write::ready(out, status));
+                self.cx.out.send(self.id, |out| write::ready(out, TransactionStatus::Idle));
                 Verdict::Used(message.total)
             }
             // Ignored outside of a copy, as in `PostgresMain`.
             FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
                 self.skip(&message)
             }
-            _ if self.pool.limits.looks_first => self.before_server(&message),
+            _ if self.looks_first => Verdict::Stop(Exit::LooksFirst),
             _ => Verdict::Stop(Exit::NeedsServer),
         }
     }

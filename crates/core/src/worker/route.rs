@@ -13,7 +13,7 @@ use crate::server::{Hold, Server, ServerState};
 use crate::worker::Service;
 
 /// For the log.
-const TERMINATE: &str = "client close request";
+pub(super) const TERMINATE: &str = "client close request";
 
 impl Service {
     pub(super) fn client_bytes(&mut self, id: ClientId, bytes: &[u8]) -> usize {
@@ -70,21 +70,13 @@ impl Service {
                     self.sent(id);
                     continue;
                 }
-                Exit::Begins => {
-                    self.begins(id);
-                    continue;
-                }
-                Exit::NeedsServer | Exit::NeedsNode(_) => {
-                    let acquired = match exit {
-                        Exit::NeedsNode(node) => self.acquire_at(id, node),
-                        _ => self.acquire(id),
-                    };
-                    match acquired {
-                        Ok(Some(_)) => continue,
-                        Ok(None) => self.traffic.hold_client(id),
-                        Err(failure) => self.fail_client(id, &failure),
-                    }
-                }
+                Exit::LooksFirst => return self.looks_first(id, input, cursor.at),
+                Exit::NeedsNode(_) | Exit::Begins => {}
+                Exit::NeedsServer => match self.acquire(id) {
+                    Ok(Some(_)) => continue,
+                    Ok(None) => self.traffic.hold_client(id),
+                    Err(failure) => self.fail_client(id, &failure),
+                },
                 Exit::NeedsSync | Exit::NeedsChannels | Exit::NeedsSequences | Exit::NeedsStatements { .. } => {
                     self.ask_ahead(id, &exit);
                     continue;

@@ -5,16 +5,68 @@ use std::sync::Arc;
 use weir_wire::write;
 
 use crate::client::Discard;
-use crate::exchange::Around;
+use crate::exchange::{Around, Exit, Unrouted};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
+use crate::inbox::Cursor;
 use crate::worker::Service;
+use crate::worker::route::TERMINATE;
 
 impl Service {
-    /// A server at that node, or a place in its queue.
+    /// What a client asks that has no server, of which so many bytes are dealt with; answers how many are, then.
     #[cold]
     #[inline(never)]
-    pub(super) fn acquire_at(&mut self, id: ClientId, node: Option<i32>) -> Result<Option<ServerId>, Box<Failure>> {
+    pub(super) fn looks_first(&mut self, id: ClientId, input: &[u8], at: usize) -> usize {
+        let mut cursor = Cursor::new(input);
+        cursor.at = at;
+        while self.looks_at_next(id, &mut cursor) {
+            if self.traffic.clients.get(id).is_some_and(|client| client.link.server().is_some()) {
+                // With one it does not come back here before that has answered.
+                self.traffic.cx.out.skip(cursor.at);
+                return cursor.at + self.session_bytes(id, cursor.rest());
+            }
+        }
+        cursor.at
+    }
+
+    fn looks_at_next(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
+        let Some(mut unrouted) = Unrouted::of(id, self.traffic.around()) else { return false };
+        let acquired = match unrouted.next_message(cursor) {
+            Exit::Discarded => {
+                self.traffic.arm_client(id);
+                return true;
+            }
+            Exit::Begins => {
+                self.begins(id);
+                return true;
+            }
+            Exit::Drained => return false,
+            Exit::Ended => {
+                self.end_client(id, TERMINATE);
+                return false;
+            }
+            Exit::Held => {
+                if let Some(client) = self.traffic.clients.get_mut(id) {
+                    client.waits_with(cursor.rest());
+                }
+                self.traffic.hold_client(id);
+                return false;
+            }
+            Exit::NeedsServer => self.acquire(id),
+            Exit::NeedsNode(node) => self.acquire_at(id, node),
+            Exit::Failed(failure) => Err(failure),
+            _ => return false,
+        };
+        match acquired {
+            Ok(Some(_)) => return true,
+            Ok(None) => self.traffic.hold_client(id),
+            Err(failure) => self.fail_client(id, &failure),
+        }
+        false
+    }
+
+    /// A server at that node, or a place in its queue.
+    fn acquire_at(&mut self, id: ClientId, node: Option<i32>) -> Result<Option<ServerId>, Box<Failure>> {
         self.traffic.begin_survey();
         let name = self.traffic.clients.get(id).map(|client| &self.traffic.pools[client.pool].name);
         let elsewhere = name.filter(|name| name.node != node).map(|name| Arc::new(name.at(node)));
@@ -25,8 +77,7 @@ impl Service {
     }
 
     /// What begins the client's transaction goes ahead of its first statement, in the same write.
-    #[cold]
-    pub(super) fn begins(&mut self, id: ClientId) {
+    fn begins(&mut self, id: ClientId) {
         let Around { cx, clients, servers, .. } = self.traffic.around();
         let Some(client) = clients.get_mut(id) else { return };
         let link = client.link.server();
