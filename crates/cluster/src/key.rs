@@ -28,13 +28,14 @@ pub enum KeyType {
 }
 
 /// Types' OIDs, as a Bind's values are typed (src/include/catalog/pg_type.dat).
-mod oid {
+pub(crate) mod oid {
     pub const BOOL: u32 = 16;
     pub const BYTEA: u32 = 17;
     pub const INT8: u32 = 20;
     pub const INT2: u32 = 21;
     pub const INT4: u32 = 23;
     pub const TEXT: u32 = 25;
+    pub const OID: u32 = 26;
     pub const BPCHAR: u32 = 1042;
     pub const VARCHAR: u32 = 1043;
     pub const DATE: u32 = 1082;
@@ -44,7 +45,7 @@ mod oid {
 }
 
 /// What binds a parameter whose type is left to PostgreSQL (0, or `unknown`): it gets the column's.
-const UNTYPED: [u32; 2] = [0, 705];
+pub(crate) const UNTYPED: [u32; 2] = [0, 705];
 
 impl KeyType {
     /// By its name in `pg_catalog`, and what a column's definition says behind it in parentheses.
@@ -89,6 +90,23 @@ impl KeyType {
             // In one of two formats, with escapes.
             Self::Bytes => None,
         }
+    }
+
+    /// A value of that type is compared with the column's as it is, or means the same in the column's (0: it takes the column's).
+    pub fn takes(self, type_oid: u32) -> bool {
+        let alike: &[u32] = match self {
+            Self::Int2 | Self::Int4 | Self::Int8 => &[oid::INT2, oid::INT4, oid::INT8],
+            Self::Oid => &[oid::OID],
+            Self::Bool => &[oid::BOOL],
+            Self::Text { .. } => &[oid::TEXT, oid::VARCHAR],
+            Self::Padded => &[oid::BPCHAR],
+            Self::Bytes => &[oid::BYTEA],
+            Self::Uuid => &[oid::UUID],
+            Self::Date => &[oid::DATE],
+            Self::Timestamp => &[oid::TIMESTAMP],
+            Self::TimestampTz => &[oid::TIMESTAMPTZ],
+        };
+        UNTYPED.contains(&type_oid) || alike.contains(&type_oid)
     }
 
     /// Of a parameter in binary format, whose client says what type it has (0: the column's).

@@ -76,10 +76,27 @@ pub struct Placement {
     pub group: Group,
 }
 
+/// A column, in the order of its table's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableColumn {
+    pub name: String,
+    /// Where no value is given, the coordinator has to make it: another node numbers rows otherwise, or refuses to.
+    pub is_numbered: bool,
+}
+
+/// What is known of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relation {
+    pub table: Table,
+    /// None: they are not known.
+    pub columns: Vec<TableColumn>,
+}
+
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Topology {
     nodes: BTreeMap<Group, Node>,
-    tables: HashMap<TableName, Table>,
+    /// By schema, and by name.
+    tables: HashMap<String, HashMap<String, Relation>>,
     /// Schemas all of whose tables are on one node.
     schemas: HashMap<String, Group>,
 }
@@ -90,11 +107,34 @@ impl Topology {
         for placement in placements {
             of_tables.entry(placement.table.clone()).or_default().push(placement);
         }
-        let tables: HashMap<_, _> = of_tables.into_iter().map(|(name, placements)| (name, table(placements))).collect();
-        let at =
-            |schema: &String| tables.iter().find_map(|(name, table)| single(table).filter(|_| name.schema == *schema));
+        let mut tables: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for (name, placements) in of_tables {
+            let relation = Relation { table: table(placements), columns: Vec::new() };
+            tables.entry(name.schema).or_default().insert(name.name, relation);
+        }
+        let at = |schema: &String| tables.get(schema)?.values().find_map(|relation| single(&relation.table));
         let schemas = schemas.iter().filter_map(|schema| Some((schema.clone(), at(schema)?))).collect();
         Self { nodes, tables, schemas }
+    }
+
+    /// With the columns of tables, in their order.
+    pub fn with_columns(mut self, columns: impl IntoIterator<Item = (TableName, TableColumn)>) -> Self {
+        for (name, column) in columns {
+            let of_schema = self.tables.get_mut(&name.schema);
+            if let Some(relation) = of_schema.and_then(|tables| tables.get_mut(&name.name)) {
+                relation.columns.push(column);
+            }
+        }
+        self
+    }
+
+    /// With relations that are not distributed, but have the name of one that is: whichever is earlier in a search path is meant.
+    pub fn with_namesakes(mut self, names: impl IntoIterator<Item = TableName>) -> Self {
+        for name in names {
+            let of_schema = self.tables.entry(name.schema).or_default();
+            of_schema.entry(name.name).or_insert(Relation { table: Table::AtCoordinator, columns: Vec::new() });
+        }
+        self
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = (Group, &Node)> {
@@ -105,9 +145,18 @@ impl Topology {
         self.nodes.get(&group)
     }
 
-    /// `None`: it is no table of the cluster's.
+    /// `None`: it is no table of the cluster's, and has no such table's name.
     pub fn table(&self, name: &TableName) -> Option<&Table> {
-        self.tables.get(name)
+        self.relation(&name.schema, &name.name).map(|relation| &relation.table)
+    }
+
+    /// None: they are not known.
+    pub fn columns(&self, name: &TableName) -> &[TableColumn] {
+        self.relation(&name.schema, &name.name).map_or(&[], |relation| &relation.columns)
+    }
+
+    pub(crate) fn relation(&self, schema: &str, name: &str) -> Option<&Relation> {
+        self.tables.get(schema)?.get(name)
     }
 
     /// Where all tables of a distributed schema are; `None` also while it has none.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use postgres::{Client, NoTls, SimpleQueryMessage};
-use weir_cluster::catalogue::{Answers, FINGERPRINT, NODES, PLACEMENTS, Row, SCHEMAS};
+use weir_cluster::catalogue::{Answers, COLUMNS, FINGERPRINT, NAMESAKES, NODES, PLACEMENTS, Row, SCHEMAS};
 use weir_cluster::key::KeyType;
 use weir_cluster::topology::{Group, Table, TableName, Topology};
 use weir_pg::{Cluster, Installation, Options};
@@ -20,12 +20,16 @@ const TABLES: &str = "
 
 const CLUSTER: &str = "
     create table accounts (id int, name varchar(10));
-    create table visits (at timestamp(0));
+    create function stamp() returns int language sql as 'select 1';
+    create table visits (at timestamp(0), gone int, id serial, number bigint generated always as identity, other int default stamp(),
+        day date default now(), twice int generated always as (1 + 1) stored);
+    alter table visits drop column gone;
     create table colours (name text);
     create type kind as enum ('a');
     create table kinds (kind kind);
     create schema tenant;
     create table tenant.orders (id int);
+    create view tenant.accounts as select 1;
     insert into pg_dist_node values (0, 'one', 5432, true, true, true, 'primary'), (1, 'two', 5433, true, false, true, 'primary'),
         (1, 'copy', 5434, true, true, true, 'secondary'), (2, 'gone', 5435, true, true, false, 'primary');
     insert into pg_dist_partition values ('accounts', 'h', 'name', 1, 's'), ('visits', 'h', 'at', 2, 's'), ('kinds', 'h', 'kind', 3, 's'),
@@ -33,7 +37,8 @@ const CLUSTER: &str = "
     insert into pg_dist_shard values ('accounts', 1, '-2147483648', '-1'), ('accounts', 2, '0', '2147483647'),
         ('visits', 3, '-2147483648', '2147483647'), ('kinds', 4, '-2147483648', '2147483647'), ('colours', 5, null, null), ('tenant.orders', 6, null, null);
     insert into pg_dist_placement values (1, 1, 1, 0), (2, 2, 1, 1), (3, 2, 4, 0), (4, 3, 1, 1), (5, 4, 1, 1), (6, 5, 1, 0), (7, 5, 1, 1), (8, 6, 1, 1);
-    insert into pg_dist_schema values ('tenant'::regnamespace, 5);";
+    insert into pg_dist_schema values ('tenant'::regnamespace, 5);
+    create temporary table colours (id int);";
 
 fn rows(client: &mut Client, sql: &str) -> Vec<Row> {
     let row = |message| match message {
@@ -44,12 +49,17 @@ fn rows(client: &mut Client, sql: &str) -> Vec<Row> {
 }
 
 fn read(client: &mut Client) -> Topology {
-    let [nodes, placements, schemas] = [NODES, PLACEMENTS, SCHEMAS].map(|sql| rows(client, sql));
-    Answers { nodes, placements, schemas }.read().unwrap()
+    let queries = [NODES, PLACEMENTS, SCHEMAS, COLUMNS, NAMESAKES];
+    let [nodes, placements, schemas, columns, namesakes] = queries.map(|sql| rows(client, sql));
+    Answers { nodes, placements, schemas, columns, namesakes }.read().unwrap()
 }
 
 fn table<'a>(topology: &'a Topology, schema: &str, name: &str) -> Option<&'a Table> {
-    topology.table(&TableName { schema: schema.to_owned(), name: name.to_owned() })
+    topology.table(&self::name(schema, name))
+}
+
+fn name(schema: &str, name: &str) -> TableName {
+    TableName { schema: schema.to_owned(), name: name.to_owned() }
 }
 
 #[test]
@@ -81,6 +91,12 @@ fn a_cluster_is_read_by_its_names() {
     assert_eq!(table(&topology, "tenant", "orders"), Some(&Table::Single(Group(1))));
     assert_eq!(topology.schema("tenant"), Some(Group(1)));
 
+    let visits = topology.columns(&name("public", "visits"));
+    let visits: Vec<_> = visits.iter().map(|column| (&*column.name, column.is_numbered)).collect();
+    let expected = [("at", false), ("id", true), ("number", true), ("other", true), ("day", false), ("twice", false)];
+    assert_eq!(visits, expected);
+    assert_eq!(table(&topology, "tenant", "accounts"), Some(&Table::AtCoordinator));
+
     // Whatever changes changes the fingerprint.
     let mut before = rows(&mut client, FINGERPRINT);
     let changes = [
@@ -88,9 +104,14 @@ fn a_cluster_is_read_by_its_names() {
         "update pg_catalog.pg_dist_node set nodeport = 6000 where groupid = 0",
         "update pg_catalog.pg_dist_node set isactive = true where groupid = 2",
         "update pg_catalog.pg_dist_shard set shardminvalue = '1' where shardid = 2",
+        "drop view tenant.accounts",
         "alter table public.accounts rename to customers",
         "delete from pg_catalog.pg_dist_partition where partmethod = 'n' and repmodel = 't'",
         "delete from pg_catalog.pg_dist_schema",
+        "alter table public.visits rename column day to days",
+        "alter table public.visits alter column other set default 1",
+        "alter table public.visits drop column twice",
+        "create table tenant.visits ()",
     ];
     for change in changes {
         client.batch_execute(change).unwrap();
