@@ -2,10 +2,13 @@
 //!
 //! A route is certain, or it is the coordinator's: any node answers a query right, but some things only the coordinator does.
 
+mod query;
+mod value;
+
 use std::fmt;
 
 use crate::shape::Shape;
-use crate::statement::Recipe;
+use crate::statement::{Part, Recipe};
 use crate::topology::{Group, TableName, Topology};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +44,63 @@ pub enum Class {
 /// Why a statement goes where it goes, in a few words ([`fmt::Display`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Why {
+    Key,
+    OneNode,
+    Reference,
+    NoTable,
+    Session,
+    Shape,
+    Unread,
+    Deep,
+    Setting,
     NotFollowed,
+    Ddl,
+    Utility,
+    Function,
+    Type,
+    Default,
+    Catalogue,
+    Unknown,
+    Local,
+    WritesReference,
+    Numbers,
+    Columns,
+    KeyType,
+    NoKey,
+    KeyUnknown,
+    TwoOwners,
+    NoMetadata,
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
+            Self::Key => "has a key",
+            Self::OneNode => "is of one node's tables",
+            Self::Reference => "reads reference tables",
+            Self::NoTable => "reads no table",
+            Self::Session => "is of the session",
+            Self::Shape => "has no shape",
+            Self::Unread => "is not understood",
+            Self::Deep => "is too large",
+            Self::Setting => "sets something before a query",
             Self::NotFollowed => "is not followed",
+            Self::Ddl => "is DDL",
+            Self::Utility => "is a utility statement",
+            Self::Function => "calls a function",
+            Self::Type => "casts to a type",
+            Self::Default => "sets a default",
+            Self::Catalogue => "reads a catalogue",
+            Self::Unknown => "names no table of the cluster",
+            Self::Local => "is of the coordinator's tables",
+            Self::WritesReference => "writes reference tables",
+            Self::Numbers => "has rows numbered",
+            Self::Columns => "leaves its columns out",
+            Self::KeyType => "has a key of a type that is not hashed",
+            Self::NoKey => "has no key",
+            Self::KeyUnknown => "has a key that is not understood",
+            Self::TwoOwners => "is of two nodes",
+            Self::NoMetadata => "is of a node without metadata",
         })
     }
 }
@@ -99,9 +152,39 @@ impl Values for Said<'_> {
 
 impl Recipe {
     /// `path` is the search path, its schemas that are there, in order; `$user` is resolved, and `pg_catalog` need not be in it. A session that has temporary tables is
-    /// not asked about: they are where they are.
+    /// not asked about: they are where they are. What a Bind or a text says in another encoding than the server's, the caller does not hand in.
     pub fn route(&self, topology: &Topology, path: &[&str], values: &dyn Values) -> Route {
-        let _ = (topology, path, values);
-        Route { target: Target::Coordinator, class: Class::Other, why: self.why(), table: None, key: None }
+        let mut chosen: Option<Route> = None;
+        for part in &self.parts {
+            let route = match part {
+                Part::Plain(class, why) => Route::plain(*class, *why),
+                Part::Query(query) => query::Asked { query, topology, path, values }.route(),
+            };
+            if route.target == Target::Coordinator {
+                return route;
+            }
+            let Some(before) = &mut chosen else {
+                chosen = Some(route);
+                continue;
+            };
+            let class = if follows(before.class, route.class) { before.class } else { Class::Single };
+            if before.target == Target::Any && route.target != Target::Any {
+                *before = route;
+            }
+            before.class = class;
+        }
+        chosen.unwrap_or_else(|| Route::plain(Class::Single, Why::NoTable))
+    }
+}
+
+/// Both are as good as the first.
+fn follows(first: Class, then: Class) -> bool {
+    first == then || (first == Class::Begins && then == Class::Follows)
+}
+
+impl Route {
+    fn plain(class: Class, why: Why) -> Self {
+        let target = if class == Class::Other { Target::Coordinator } else { Target::Any };
+        Self { target, class, why, table: None, key: None }
     }
 }

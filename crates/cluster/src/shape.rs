@@ -86,8 +86,6 @@ enum Before {
     Start,
     /// A string that another one would go on with, behind a new line.
     String,
-    /// The string behind it says what another one means.
-    Uescape,
     /// The number behind it, in parentheses, is a part of a type's name.
     Float,
     FloatOf,
@@ -144,11 +142,10 @@ impl Lexer<'_> {
 
     fn string(&mut self) -> Option<()> {
         let end = self.past_plain(self.at)?;
-        match self.before {
-            Before::String => return None,
-            Before::Uescape => self.copy(end, Before::String),
-            _ => self.literal(Kind::String, end),
+        if self.before == Before::String {
+            return None;
         }
+        self.literal(Kind::String, end);
         Some(())
     }
 
@@ -179,16 +176,13 @@ impl Lexer<'_> {
         match (self.text[self.at] | 0x20, next, behind) {
             (b'e', b'\'', _) => self.copy(self.past_escapes(self.at + 1)?, Before::String),
             (b'b' | b'x' | b'n', b'\'', _) => self.copy(self.past_plain(self.at + 1)?, Before::String),
-            (b'u', b'&', b'\'') => self.copy(self.past_plain(self.at + 2)?, Before::String),
-            (b'u', b'&', b'"') => self.copy(self.past_quote(self.at + 2, b'"')?, Before::Other),
+            // What it means may be told behind it, unless a comment stands between (`base_yylex`, src/backend/parser/parser.c).
+            (b'u', b'&', b'\'' | b'"') => return None,
             _ => {
                 let length = self.text[self.at..].iter().position(|byte| !is_of_word(*byte) && *byte != b'$');
                 let end = length.map_or(self.text.len(), |length| self.at + length);
-                let before = match &self.text[self.at..end] {
-                    word if word.eq_ignore_ascii_case(b"uescape") => Before::Uescape,
-                    word if word.eq_ignore_ascii_case(b"float") => Before::Float,
-                    _ => Before::Other,
-                };
+                let is_float = self.text[self.at..end].eq_ignore_ascii_case(b"float");
+                let before = if is_float { Before::Float } else { Before::Other };
                 self.shape.words += 1;
                 self.copy(end, before);
             }
@@ -306,15 +300,9 @@ mod tests {
             ("  select 1 ;\n", "select # ;"),
             ("select  -1.5e-3,.5 , 7.", "select -#,# , #"),
             ("select/* a /* b */ c */'it''s' -- end", "select %"),
-            (
-                "select a1, $1::int, \"a'1\", E'\\'1', x'1f', u&'1', N'1'",
-                "select a1, $1::int, \"a'1\", E'\\'1', x'1f', u&'1', N'1'",
-            ),
+            ("select a1, $1::int, \"a'1\", E'\\'1', x'1f', N'1'", "select a1, $1::int, \"a'1\", E'\\'1', x'1f', N'1'"),
             ("select $$1$$, $a$ $b$ 1 $a$, a$1", "select $$1$$, $a$ $b$ 1 $a$, a$1"),
-            (
-                "select 1::float(24), float4 '1', U&'!0061' uescape '!'",
-                "select #::float(24), float4 %, U&'!0061' uescape '!'",
-            ),
+            ("select 1::float(24), float4 '1'", "select #::float(24), float4 %"),
             ("/*a='1'*/ update t set a=2--x\nwhere b='x'", "update t set a=# where b=%"),
             ("sélect 1", "sélect #"),
             ("", ""),
@@ -346,6 +334,8 @@ mod tests {
             "a \u{b} b",
             "$a$ $a",
             "$-$ $-$",
+            "U&'a'",
+            "u&\"a\"",
         ];
         for text in texts {
             assert_eq!(read(text), None, "{text}");
