@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_cluster::catalogue::{Answers, FINGERPRINT, NODES, PLACEMENTS, Row, SCHEMAS};
+use weir_cluster::catalogue::{Answers, COLUMNS, FINGERPRINT, NAMESAKES, NODES, PLACEMENTS, Row, SCHEMAS};
 
 use crate::cluster::Known;
 use crate::id::ServerId;
@@ -17,27 +17,13 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 /// Values of one answer.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What is asked, in this order; all but the first only where that tells of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
-    Fingerprint,
-    Nodes,
-    Placements,
-    Schemas,
-}
+/// What is asked behind that, where the fingerprint tells of a change.
+const QUESTIONS: [&str; 5] = [NODES, PLACEMENTS, SCHEMAS, COLUMNS, NAMESAKES];
 
-impl Question {
-    /// A session's own `search_path` may be its last client's: what counts is what it is reset to.
-    fn text(self) -> String {
-        match self {
-            Self::Fingerprint => format!(
-                "SELECT ({FINGERPRINT}), (SELECT reset_val FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path')"
-            ),
-            Self::Nodes => NODES.to_owned(),
-            Self::Placements => PLACEMENTS.to_owned(),
-            Self::Schemas => SCHEMAS.to_owned(),
-        }
-    }
+/// A session's own `search_path` may be its last client's: what counts is what it is reset to.
+fn fingerprint() -> String {
+    let path = "SELECT reset_val FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'search_path'";
+    format!("SELECT ({FINGERPRINT}), ({path})")
 }
 
 /// What comes of an answer.
@@ -58,30 +44,23 @@ pub(crate) struct Look {
     pub(crate) server: ServerId,
     /// For whom: the pool at the entry's endpoints.
     pub(crate) pool: Arc<PoolName>,
-    question: Question,
+    /// Answers to the questions behind the first.
+    answered: Vec<Vec<Row>>,
+    asks_all: bool,
     fingerprint: Box<str>,
     /// What a session of that user has where nobody says otherwise.
     pub(crate) path: Box<str>,
     rows: Vec<Row>,
     bytes: usize,
-    answers: Answers,
 }
 
 impl Look {
     /// And what is asked first.
     pub(crate) fn begin(server: ServerId, pool: Arc<PoolName>) -> (Self, String) {
-        let question = Question::Fingerprint;
-        let look = Self {
-            server,
-            pool,
-            question,
-            fingerprint: "".into(),
-            path: "".into(),
-            rows: Vec::new(),
-            bytes: 0,
-            answers: Answers::default(),
-        };
-        (look, question.text())
+        let (answered, rows) = (Vec::new(), Vec::new());
+        let look =
+            Self { server, pool, answered, asks_all: false, fingerprint: "".into(), path: "".into(), rows, bytes: 0 };
+        (look, fingerprint())
     }
 
     /// `None`: the row cannot be read.
@@ -100,35 +79,36 @@ impl Look {
         if self.bytes > BYTES_MAX {
             return Step::Failed("the catalogue of the cluster is too large".to_owned());
         }
-        self.question = match self.question {
-            Question::Fingerprint => {
-                let mut first = rows.into_iter().next().unwrap_or_default().into_iter();
-                let (Some(Some(fingerprint)), Some(Some(path))) = (first.next(), first.next()) else {
-                    return Step::Failed("the catalogue of the cluster has no fingerprint".to_owned());
-                };
-                (self.fingerprint, self.path) = (fingerprint.into(), path.into());
-                if known.is_some_and(|known| known.fingerprint == self.fingerprint) {
-                    return Step::Same;
-                }
-                Question::Nodes
-            }
-            Question::Nodes => {
-                self.answers.nodes = rows;
-                Question::Placements
-            }
-            Question::Placements => {
-                self.answers.placements = rows;
-                Question::Schemas
-            }
-            Question::Schemas => {
-                self.answers.schemas = rows;
-                return match std::mem::take(&mut self.answers).read() {
-                    Ok(topology) => Step::Learnt(Arc::new(Known::new(self.fingerprint.clone(), topology))),
-                    Err(text) => Step::Failed(text),
-                };
-            }
+        if self.asks_all {
+            self.answered.push(rows);
+        } else if let Some(step) = self.fingerprint_answered(rows, known) {
+            return step;
+        }
+        self.asks_all = true;
+        match QUESTIONS.get(self.answered.len()) {
+            Some(question) => Step::Ask((*question).to_owned()),
+            None => self.read(),
+        }
+    }
+
+    fn fingerprint_answered(&mut self, rows: Vec<Row>, known: Option<&Known>) -> Option<Step> {
+        let mut values = rows.into_iter().next().unwrap_or_default().into_iter();
+        let (Some(Some(fingerprint)), Some(Some(path))) = (values.next(), values.next()) else {
+            return Some(Step::Failed("the catalogue of the cluster has no fingerprint".to_owned()));
         };
-        Step::Ask(self.question.text())
+        (self.fingerprint, self.path) = (fingerprint.into(), path.into());
+        known.is_some_and(|known| known.fingerprint == self.fingerprint).then_some(Step::Same)
+    }
+
+    fn read(&mut self) -> Step {
+        let Ok([nodes, placements, schemas, columns, namesakes]) = <[_; 5]>::try_from(std::mem::take(&mut self.answered))
+        else {
+            return Step::Failed("the catalogue of the cluster has not been read".to_owned());
+        };
+        match (Answers { nodes, placements, schemas, columns, namesakes }).read() {
+            Ok(topology) => Step::Learnt(Arc::new(Known::new(self.fingerprint.clone(), topology))),
+            Err(text) => Step::Failed(text),
+        }
     }
 }
 
