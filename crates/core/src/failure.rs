@@ -2,6 +2,7 @@
 //!
 //! One table: the SQLSTATE, the text, and how loudly the log speaks. A failure holds names and limits, never secrets.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_wire::Malformed;
@@ -27,10 +28,11 @@ pub(crate) enum Failure {
     StatementTooLong,
 
     // The client asked for what it may not have.
-    /// `by`: what it was to be known by.
+    /// `by`: what it was to be known by. `stranger`: for the log alone.
     AuthenticationFailed {
         by: Proof,
         user: String,
+        stranger: Option<Stranger>,
     },
     Scram {
         error: crate::auth::AuthError,
@@ -174,6 +176,14 @@ pub(crate) enum Proof {
     Ldap,
 }
 
+/// A user whom nobody knows. Who asks is not told: they would learn which users there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    InNoFile,
+    /// PostgreSQL was asked, too.
+    LookedUp,
+}
+
 impl Proof {
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -195,6 +205,7 @@ impl Proof {
     }
 }
 
+const NO_SUCH_USER: &str = "no such user";
 const NO_TRANSACTIONS: &str = "transaction blocks are not allowed in statement pooling mode";
 
 /// What hinders a batch in which parameters are reset, or which has a simple query in it.
@@ -253,9 +264,7 @@ impl Failure {
             Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
                 .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
             Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
-            Self::AuthenticationFailed { by, user } => {
-                fatal(by.code(), format!("{} authentication failed for user \"{user}\"", by.words()))
-            }
+            Self::AuthenticationFailed { by, user, .. } => not_authenticated(*by, user),
             Self::Scram { error } => fatal("08P01", error.to_string()),
             Self::NoUserName => fatal("28000", "no PostgreSQL user name specified in startup packet".to_owned()),
             Self::UnknownDatabase { name } => fatal("3D000", format!("no such database: {name}"))
@@ -301,7 +310,7 @@ impl Failure {
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),
             // In PostgreSQL's words (`InitPostgres`, src/backend/utils/init/postinit.c).
             Self::DatabaseMissing { name } => fatal("3D000", format!("database \"{name}\" does not exist")),
-            Self::NoSuchUser => fatal("28000", "no such user".to_owned()),
+            Self::NoSuchUser => fatal("28000", NO_SUCH_USER.to_owned()),
             Self::LookupDisabled { name } => fatal("57P03", format!("authentication database \"{name}\" is disabled")),
             Self::ParametersRefused { text } => fatal("08006", format!("session parameters were refused: {text}")),
             Self::Uncertain(what) => what.report(),
@@ -322,7 +331,18 @@ impl Failure {
                 let line = line.map_or(String::new(), |line| format!(" by line {line} of auth_hba_file"));
                 format!("{}{line} for {whence}", report.message)
             }
-            _ => report.message.to_string(),
+            _ => self.reason(report).into_owned(),
+        }
+    }
+
+    /// Why the session ends, for the log, in PgBouncer's words.
+    pub(crate) fn reason<'r>(&self, report: &'r Report) -> Cow<'r, str> {
+        match self {
+            Self::AuthenticationFailed { stranger: Some(Stranger::LookedUp), .. } => NO_SUCH_USER.into(),
+            Self::AuthenticationFailed { stranger: Some(Stranger::InNoFile), .. } => {
+                format!("{}: {NO_SUCH_USER}", report.message).into()
+            }
+            _ => Cow::Borrowed(&*report.message),
         }
     }
 
@@ -466,6 +486,16 @@ fn unlike_encodings() -> Report {
     Report::new(Severity::Fatal, "0A000", text)
         .detail("The value cannot be carried to another server.")
         .hint("Set client_encoding to the encoding of the database.")
+}
+
+/// The same for a stranger as for a user whose password is another, who are told in the same words that it may be either.
+fn not_authenticated(by: Proof, user: &str) -> Report {
+    let text = format!("{} authentication failed for user \"{user}\"", by.words());
+    let report = Report::new(Severity::Fatal, by.code(), text);
+    match by {
+        Proof::Password | Proof::Sasl => report.detail("There is no such user, or the password is another."),
+        Proof::Trust | Proof::Ident | Proof::Pam | Proof::Ldap => report,
+    }
 }
 
 fn no_certificate(user: &str) -> Report {

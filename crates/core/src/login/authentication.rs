@@ -109,7 +109,9 @@ impl ClientLogin<'_> {
             AuthType::Trust if known => Then::Authenticated(None),
             // There is no proof that a guess would fail by.
             AuthType::Trust if matches!(self.login.looked_up, LookedUp::Nobody) => Then::Fail(Failure::NoSuchUser),
-            AuthType::Trust => Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() }),
+            AuthType::Trust => {
+                Then::Fail(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string(), stranger: None })
+            }
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
             AuthType::Peer | AuthType::Ident => self.ask_who_is_there(known),
@@ -263,7 +265,7 @@ impl ClientLogin<'_> {
     fn is_nobody_known(&self) -> Then {
         let user = self.login.user.to_string();
         Then::Fail(match self.login.method {
-            AuthType::Ident => Failure::AuthenticationFailed { by: Proof::Ident, user },
+            AuthType::Ident => Failure::AuthenticationFailed { by: Proof::Ident, user, stranger: None },
             _ => Failure::PeerRejected { user },
         })
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
-use crate::failure::Proof;
+use crate::failure::{Proof, Stranger};
 use crate::inbox::Inbox;
 use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
@@ -166,6 +166,18 @@ impl Login {
         match self.phase {
             Phase::Refused { at, by } => Some((at, by)),
             _ => None,
+        }
+    }
+
+    /// Whether nobody knows its user, who has shown what is compared here.
+    pub(crate) fn stranger(&self, by: Proof, settings: &Settings) -> Option<Stranger> {
+        if !matches!(by, Proof::Password | Proof::Sasl) || settings.secrets.contains_key(&self.user) {
+            return None;
+        }
+        match self.looked_up {
+            LookedUp::Found(..) => None,
+            LookedUp::Nobody => Some(Stranger::LookedUp),
+            LookedUp::NotYet => Some(Stranger::InNoFile),
         }
     }
 

@@ -21,7 +21,7 @@ impl Service {
     #[cold]
     pub(super) fn fail_client(&mut self, id: ClientId, failure: &Failure) {
         let report = failure.report();
-        self.fail_client_because(id, failure, &report, &report.message);
+        self.fail_client_because(id, failure, &report, &failure.reason(&report));
     }
 
     /// `reason`: for the log, where it is not the error's own text.

@@ -182,7 +182,7 @@ impl Service {
         }
         if self.traffic.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
-            return Err(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string() });
+            return Err(Failure::AuthenticationFailed { by: Proof::Trust, user: user.to_string(), stranger: None });
         }
         let (forced, has_password) = (entry.forced_user.clone(), entry.forced_password.is_some());
         let name = Arc::new(PoolName::new(database, forced.clone().unwrap_or(user)));

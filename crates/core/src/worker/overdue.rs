@@ -34,7 +34,8 @@ impl Service {
         let settings = &cx.settings;
         let failure = match (&client.state, client.link) {
             (ClientState::Login(login), _) if let Some((_, by)) = login.refused() => {
-                Failure::AuthenticationFailed { by, user: login.user.to_string() }
+                let stranger = login.stranger(by, settings);
+                Failure::AuthenticationFailed { by, user: login.user.to_string(), stranger }
             }
             (ClientState::Login(_), Link::None | Link::Linked(_)) => Failure::LoginTimeout,
             (ClientState::Login(_), _) if after(settings.client_login_timeout, client.connected_at) <= now => {
