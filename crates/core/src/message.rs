@@ -1,6 +1,6 @@
 //! One message of a client's, as far as it is there, and how much of it must be there before it is dealt with.
 
-use weir_wire::frontend::{BindNames, Target};
+use weir_wire::frontend::{BindNames, NAMING_MESSAGE_LEN_MAX, SMALL_MESSAGE_LEN_MAX, Target};
 use weir_wire::{FrontendTag, HEADER_LEN, Header};
 
 use crate::failure::Failure;
@@ -9,8 +9,10 @@ use crate::parameters::meanings::NAME_BYTES;
 use crate::parameters::resets::TEXT_BYTES_MAX;
 use crate::statements::{STATEMENT_BYTES_MAX, UNNAMED_BYTES_KEPT};
 
-/// The two names of a Bind, with their terminators, are at most this long.
-const BIND_NAMES_MAX: usize = 1024;
+/// The name of a portal in a Bind, with its terminator, is at most this long.
+pub(crate) const PORTAL_NAME_MAX: usize = 1024;
+/// And so is it together with that of a statement.
+const BIND_NAMES_MAX: usize = PORTAL_NAME_MAX + NAMING_MESSAGE_LEN_MAX as usize;
 
 /// Behind a longer message nobody looks for what comes next.
 const LOOKED_BEHIND_MAX: usize = 64 * 1024;
@@ -51,6 +53,11 @@ impl<'a> Message<'a> {
         &self.bytes[HEADER_LEN..self.bytes.len().min(self.total)]
     }
 
+    /// PostgreSQL does not take it as it is: a Describe or Close.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.total > HEADER_LEN + SMALL_MESSAGE_LEN_MAX as usize
+    }
+
     /// How many of its bytes are there.
     pub(crate) fn present(&self) -> usize {
         self.bytes.len().min(self.total)
@@ -58,6 +65,7 @@ impl<'a> Message<'a> {
 
     /// How much of it must be in one piece before it is dealt with. `tracks`: names are ours. `reads`: what it resets is read in its
     /// text.
+    #[inline(always)]
     pub(crate) fn needed(&self, tracks: bool, reads: bool) -> Result<usize, Failure> {
         let total = self.total;
         Ok(match self.tag {
@@ -66,8 +74,11 @@ impl<'a> Message<'a> {
             FrontendTag::Parse if reads && !tracks && total <= TEXT_BYTES_MAX => total,
             FrontendTag::Parse if reads && !tracks => HEADER_LEN + NAME_BYTES,
             FrontendTag::Bind if tracks || reads => {
-                let longest = total.min(HEADER_LEN + BIND_NAMES_MAX);
-                if BindNames::parse(self.body()).is_some() { self.present() } else { longest }
+                if BindNames::parse(self.body()).is_some() {
+                    self.present()
+                } else {
+                    self.names_needed()
+                }
             }
             FrontendTag::Describe | FrontendTag::Close => total,
             // Whether it is a DEALLOCATE, and of what.
@@ -94,6 +105,13 @@ impl<'a> Message<'a> {
             }
             _ => HEADER_LEN,
         })
+    }
+
+    /// Of a Bind whose names do not end in what is there. Most are short: values are not waited for.
+    #[cold]
+    fn names_needed(&self) -> usize {
+        let longest = if self.present() < HEADER_LEN + PORTAL_NAME_MAX { PORTAL_NAME_MAX } else { BIND_NAMES_MAX };
+        self.total.min(HEADER_LEN + longest)
     }
 
     /// Whether the very next message describes this portal; or how much must be there in one piece to know that.

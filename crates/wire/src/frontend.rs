@@ -24,7 +24,9 @@ pub enum FrontendTag {
 }
 
 /// `PQ_SMALL_MESSAGE_LIMIT` of src/include/libpq/libpq.h (PostgreSQL 18): messages that have no reason to be large.
-const SMALL_MESSAGE_LEN_MAX: u32 = 10_000;
+pub const SMALL_MESSAGE_LEN_MAX: u32 = 10_000;
+/// Describe and Close. Of a prepared statement PostgreSQL is told another name; what is passed on as it is has to be a small message.
+pub const NAMING_MESSAGE_LEN_MAX: u32 = 65_536;
 /// `PQ_LARGE_MESSAGE_LIMIT` there: `MaxAllocSize - 1`, one gibibyte less two.
 const LARGE_MESSAGE_LEN_MAX: u32 = 0x3fff_fffe;
 /// `PG_MAX_AUTH_TOKEN_LENGTH` of src/backend/libpq/auth.c.
@@ -63,14 +65,16 @@ impl FrontendTag {
         })
     }
 
-    /// The longest body PostgreSQL accepts for this message (`SocketBackend`, src/backend/tcop/postgres.c).
+    /// The longest body that is read of this message: what PostgreSQL accepts (`SocketBackend`, src/backend/tcop/postgres.c), but where it
+    /// is not passed on as it is.
     #[inline]
     pub fn body_len_max(self) -> u32 {
         match self {
             Self::Bind | Self::CopyData | Self::FunctionCall | Self::Parse | Self::Query => LARGE_MESSAGE_LEN_MAX,
             Self::Password => AUTH_MESSAGE_LEN_MAX,
             Self::Sync | Self::Flush | Self::Terminate | Self::CopyDone => 0,
-            Self::Close | Self::Describe | Self::Execute | Self::CopyFail => SMALL_MESSAGE_LEN_MAX,
+            Self::Close | Self::Describe => NAMING_MESSAGE_LEN_MAX,
+            Self::Execute | Self::CopyFail => SMALL_MESSAGE_LEN_MAX,
         }
     }
 }

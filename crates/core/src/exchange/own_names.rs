@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use weir_wire::backend::StatementShape;
-use weir_wire::frontend::Parse;
+use weir_wire::frontend::{Parse, SMALL_MESSAGE_LEN_MAX};
 use weir_wire::{BackendTag, FrontendTag, TransactionStatus, write};
 
 use super::deallocated::deallocated;
@@ -181,12 +181,14 @@ impl Exchange<'_> {
             && !self.session.listens
     }
 
-    /// There are more than are given names at once, or one that cannot be prepared again.
+    /// There are more than are given names at once, or one that cannot be prepared again, or be described by its name.
     fn has_too_many(&self) -> bool {
         let statements = &self.session.statements;
         statements.len() > STATEMENTS_MAX
             || statements.bytes() > BYTES_MAX
-            || statements.iter().any(|(_, _, held)| held.is_unknown() || statements.is_doubted(held))
+            || statements.iter().any(|(name, _, held)| {
+                name.len() >= SMALL_MESSAGE_LEN_MAX as usize - 1 || held.is_unknown() || statements.is_doubted(held)
+            })
     }
 
     fn text_of<'a>(&'a self, message: &'a Message<'_>) -> Option<&'a [u8]> {

@@ -17,7 +17,7 @@ use super::{Exchange, Exit, Verdict};
 use crate::failure::Failure;
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
-use crate::message::Message;
+use crate::message::{Message, PORTAL_NAME_MAX};
 use crate::owed::{HARMLESS, Note, Owed, Request, Touched, UNNAMED};
 use crate::parameters::ParameterSet;
 use crate::server::Server;
@@ -32,8 +32,13 @@ impl Exchange<'_> {
         let Some(names) = BindNames::parse(message.body()) else {
             return Verdict::Stop(Exit::failed(Failure::NameTooLong));
         };
-        if !names.portal.is_empty() && self.server.kept.on {
-            self.may_commit_code(message);
+        if !names.portal.is_empty() {
+            if names.portal.len() >= PORTAL_NAME_MAX {
+                return Verdict::Stop(Exit::failed(Failure::NameTooLong));
+            }
+            if self.server.kept.on {
+                self.may_commit_code(message);
+            }
         }
         match self.statement_for(names.statement, message.tag) {
             Named::InDoubt => self.wait_for_replies(),
@@ -213,8 +218,12 @@ impl Exchange<'_> {
                 Named::LostUnnamed => return self.fail_in_order(message, lost_unnamed()),
                 Named::Anothers => return self.fail_in_order(message, does_not_exist(name)),
                 Named::Changed => return self.refuse_changed(message),
+                // No name that SQL gives is so long.
+                Named::AsItIs if message.is_too_long() => return self.fail_in_order(message, does_not_exist(name)),
                 Named::AsItIs => {}
             }
+        } else if message.is_too_long() {
+            return Verdict::Stop(Exit::failed(Failure::MessageLength { tag: message.tag as u8 }));
         }
         let bound = match target {
             // That is no Close of its statement.
@@ -263,7 +272,7 @@ impl Exchange<'_> {
         }
         let removed = session.statements.remove(name, batch);
         // To close a statement that does not exist is no error: nor is it for one that exists for others only.
-        if removed.is_none() && !is_server_name(name) {
+        if removed.is_none() && !is_server_name(name) && !message.is_too_long() {
             // One that SQL PREPARE made: PostgreSQL's own.
             server.owed.push(Owed::client(Request::Close));
             return self.forward(message);

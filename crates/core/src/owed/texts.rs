@@ -18,11 +18,12 @@ pub(super) struct Own {
 }
 
 impl Note {
-    /// Bytes of the text that it keeps.
+    /// Bytes of the texts that it keeps, names among them.
     pub(super) fn text_bytes(&self) -> usize {
         match self {
-            Self::Named { statement, .. } => statement.definition.len(),
-            Self::Closed { held: Some(held), .. } => held.statement.definition.len(),
+            Self::Named { name, statement } => name.len() + statement.definition.len(),
+            Self::Closed { name, held } => name.len() + held.as_ref().map_or(0, |held| held.statement.definition.len()),
+            Self::Fails(report) => report.message.len(),
             _ => 0,
         }
     }
@@ -95,7 +96,7 @@ mod tests {
         let mut queue = queue(&[]);
         for _ in 0..=16 {
             assert!(!queue.is_full());
-            let note = Note::Named { name: (*b"n").into(), statement: Arc::clone(&statement) };
+            let note = Note::Named { name: [].into(), statement: Arc::clone(&statement) };
             queue.push(Owed::client(Request::Parse).note(note));
         }
         assert!(queue.is_full() && queue.awaits());
