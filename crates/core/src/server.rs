@@ -408,6 +408,12 @@ impl Server {
         self.welcome.as_ref().map_or(b"", |welcome| welcome.encoding())
     }
 
+    /// A pooler's console.
+    #[cold]
+    pub(crate) fn is_console(&self) -> bool {
+        self.welcome.as_ref().is_some_and(|welcome| welcome.is_console())
+    }
+
     /// Of PostgreSQL; 0 where that is not told.
     pub(crate) fn release(&self) -> u32 {
         self.welcome.as_ref().map_or(0, |welcome| welcome.release())

@@ -20,6 +20,7 @@ use crate::making::{Asks, AuthState, Making, Phase, Purpose, Told};
 use crate::parameters::is_fact;
 use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 use crate::pool::Pool;
+use crate::pool::welcome::is_console;
 use crate::settings::TlsMode;
 
 const ILLEGIBLE: &str =
@@ -410,7 +411,10 @@ impl ServerLogin<'_> {
         let (_, pool) = self.pool.as_ref()?;
         match &pool.database.connect_query {
             Some(query) => Some((Asks::Configured, Arc::clone(query))),
-            None => pool.limits.keeps.then(|| (Asks::WithDatabase, exact::QUESTION_WITH_DATABASE.into())),
+            None => {
+                let asks = pool.limits.keeps && !is_console(&self.making.facts);
+                asks.then(|| (Asks::WithDatabase, exact::QUESTION_WITH_DATABASE.into()))
+            }
         }
     }
 }

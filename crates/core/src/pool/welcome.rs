@@ -16,7 +16,16 @@ pub(crate) struct Welcome {
     pub(crate) defaults: Arc<ParameterSet>,
 }
 
+/// Whether it is no PostgreSQL but a pooler's console, as its release says (`admin_pre_login`, src/admin.c of PgBouncer at 1.25.2).
+pub(crate) fn is_console(facts: &[(Arc<str>, Arc<[u8]>)]) -> bool {
+    facts.iter().any(|(name, value)| **name == *"server_version" && value.ends_with(b"/bouncer"))
+}
+
 impl Welcome {
+    pub(crate) fn is_console(&self) -> bool {
+        is_console(&self.facts)
+    }
+
     /// The database's encoding.
     pub(crate) fn encoding(&self) -> &[u8] {
         self.fact("server_encoding")

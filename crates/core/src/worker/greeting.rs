@@ -215,13 +215,9 @@ impl Service {
         if let Some(login) = self.traffic.login(id) {
             login.phase = Phase::Proving;
         }
-        if replication {
-            if self.traffic.cx.settings.disable_pqexec {
-                // Such a connection has no other queries.
-                return Err(Failure::SimpleQuery);
-            }
-            self.traffic.want_tunnel(id);
-            return Ok(());
+        let to_console = self.traffic.pools[index].welcome.as_ref().is_some_and(|welcome| welcome.is_console());
+        if replication || to_console {
+            return self.seek_own_server(id);
         }
         self.seek_proof(id)
     }
@@ -268,6 +264,16 @@ impl Service {
             (Some(server), Some(query)) => server.ask_about_user(server_id, query, &user, &mut self.traffic.cx),
             _ => self.fail_client(id, &Failure::LookupFailed),
         }
+    }
+
+    /// For replication, or a pooler's console.
+    fn seek_own_server(&mut self, id: ClientId) -> Result<(), Failure> {
+        if self.traffic.cx.settings.disable_pqexec {
+            // What goes through such a connection is not looked at, and simple queries mostly.
+            return Err(Failure::SimpleQuery);
+        }
+        self.traffic.want_tunnel(id);
+        Ok(())
     }
 
     /// Lets the client in, where PostgreSQL need not be asked about its parameters first.
@@ -329,6 +335,14 @@ impl Service {
         let Some(client) = self.traffic.clients.get(id) else { return };
         let (Link::Linked(server_id), ClientState::Login(login)) = (client.link, &client.state) else { return };
         let Some(server) = self.traffic.servers.get_mut(server_id) else { return };
+        if server.is_console() {
+            // It takes nothing but its own commands, and all of what its client says is for it.
+            self.unlink(id, server_id);
+            if let Err(failure) = self.seek_own_server(id) {
+                self.fail_client(id, &failure);
+            }
+            return;
+        }
         if login.parameters.is_empty() && server.standby != Some(true) {
             return self.proved(id, server_id);
         }

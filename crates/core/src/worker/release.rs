@@ -58,7 +58,10 @@ impl Traffic {
                 self.note_short_life(server_id);
                 return self.close_server(server_id, "it holds what no reset takes back");
             }
-        } else if pool.limits.keeps && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id)) {
+        } else if pool.limits.keeps
+            && (pool.knowledge.is_due(now) || pool.knowledge.has_to_wait(server_id))
+            && !server.is_console()
+        {
             return self.read_code(server_id);
         }
         server.enter(ServerState::Idle);

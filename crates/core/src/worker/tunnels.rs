@@ -1,4 +1,4 @@
-//! Replication: a connection of its own for a client, never shared.
+//! Replication, and a database that is a pooler's console: a connection of its own for a client, never shared.
 
 use crate::client::{ClientState, Link};
 use crate::id::ClientId;

@@ -15,10 +15,26 @@ fn each_way_to_log_in_takes_the_right_password_only() {
                 let url = format!("host=127.0.0.1 port={} user={user} password=wrong dbname=postgres", weir.port);
                 let error = Client::connect(&url, NoTls).err().unwrap();
                 let told = error.as_db_error().unwrap();
-                (told.code().clone(), told.message().replace(user, "?"))
+                (told.code().clone(), told.message().replace(user, "?"), told.detail().map(str::to_owned))
             };
             assert_eq!(connect("postgres"), connect("weir_nobody"), "{driver}, {auth_type}");
         }
+    }
+}
+
+#[test]
+fn a_database_may_be_the_console_of_another_pooler() {
+    for driver in DRIVERS {
+        let other = Weir::start(shared(), "");
+        let database = format!("* = host=127.0.0.1 port={} dbname=weir pool_size=2", other.port);
+        let weir = Weir::start_with(&database, "\"postgres\" \"postgres\"\n", &format!("driver = {driver}"));
+        for settings in ["", "application_name=somebody options='-c DateStyle=ISO'"] {
+            let mut client = weir.try_client(settings).unwrap();
+            let rows = client.simple_query("show databases").unwrap();
+            assert!(rows.len() > 1, "{driver}, {settings}: {rows:?}");
+            assert!(client.batch_execute("select 1").is_err(), "it is no PostgreSQL");
+        }
+        assert!(!weir.log().contains("asking"), "{}", weir.log());
     }
 }
 
