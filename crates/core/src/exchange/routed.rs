@@ -17,7 +17,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Cursor, Inbox, Piece};
-use crate::message::Message;
 use crate::pool::{Pool, Pools};
 use crate::settings;
 use crate::statements::definition::text_of;
@@ -69,48 +68,51 @@ impl<'w> Unrouted<'w> {
     }
 
     fn request(&mut self, piece: &Piece<'_>) -> Verdict {
-        let message = match Message::read(piece, self.cx.settings.max_packet_size) {
-            Ok(message) => message,
-            Err(failure) => return Verdict::Stop(Exit::failed(failure)),
-        };
+        let bytes = piece.bytes();
+        let head = bytes.first_chunk::<HEADER_LEN>().map(Header::parse);
+        let read = head.and_then(|head| Some((FrontendTag::from_byte(head.tag)?, head.body_len?)));
+        // What is wrong with a message is told where it has a server.
+        let Some((tag, body_len)) = read else { return Verdict::Stop(Exit::NeedsServer) };
+        let total = HEADER_LEN + body_len as usize;
         let is_begun = self.session.discard == Discard::Begun;
-        match (message.tag, self.link) {
+        match (tag, self.link) {
             (FrontendTag::Terminate, _) => Verdict::Stop(Exit::Ended),
             (_, Link::Linked(_)) if is_begun => Verdict::Stop(Exit::Begins),
-            (_, Link::None) => self.without_server(&message),
+            (_, Link::None) => self.without_server(tag, bytes, total),
             _ => Verdict::Stop(Exit::Held),
         }
     }
 
-    fn without_server(&mut self, message: &Message<'_>) -> Verdict {
-        match message.tag {
+    fn without_server(&mut self, tag: FrontendTag, bytes: &[u8], total: usize) -> Verdict {
+        match tag {
             FrontendTag::Query if self.cx.settings.disable_pqexec => Verdict::Stop(Exit::failed(Failure::SimpleQuery)),
-            FrontendTag::Sync => {
+            FrontendTag::Sync if total == HEADER_LEN => {
                 let is_begun = self.session.discard == Discard::Begun;
                 let status = if is_begun { TransactionStatus::InTransaction } else { TransactionStatus::Idle };
                 self.cx.out.send(self.id, |out| write::ready(out, status));
-                Verdict::Used(message.total)
+                Verdict::Used(total)
             }
             FrontendTag::Flush | FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => {
-                self.inbox.expect_rest(message.total, message.present(), false);
-                Verdict::Used(message.present())
+                let present = bytes.len().min(total);
+                self.inbox.expect_rest(total, present, false);
+                Verdict::Used(present)
             }
-            _ => self.before_server(message),
+            _ => self.before_server(bytes, total),
         }
     }
 
     /// Ahead of what needs a server.
-    fn before_server(&mut self, message: &Message<'_>) -> Verdict {
+    fn before_server(&mut self, bytes: &[u8], total: usize) -> Verdict {
         let Some(route) = self.pool.limits.route.filter(|_| !self.session.listens) else {
             return Verdict::Stop(Exit::NeedsServer);
         };
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
             return Verdict::Stop(Exit::NeedsNode(None));
         };
-        let target = match self.look(message.bytes, &known, route) {
+        let target = match self.look(bytes, &known, route) {
             Look::Needs(need) => return Verdict::More(need),
-            Look::Begins => return self.holds_back(message),
-            Look::Ends => return self.ends_nothing(message),
+            Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total),
+            Look::Ends => return self.ends_nothing(&bytes[HEADER_LEN..total], total),
             Look::Goes(target) => target,
         };
         Verdict::Stop(Exit::NeedsNode(self.node(target, &known, route)))
@@ -217,8 +219,8 @@ impl<'w> Unrouted<'w> {
     }
 
     /// A transaction begins, or goes on to say what it is, and nobody can tell where yet. PostgreSQL answers that alike on every node.
-    fn holds_back(&mut self, message: &Message<'_>) -> Verdict {
-        let text = frontend::query(message.body()).unwrap_or_default();
+    fn holds_back(&mut self, body: &[u8], total: usize) -> Verdict {
+        let text = frontend::query(body).unwrap_or_default();
         let begun = self.session.begun.get_or_insert_default();
         if begun.len() + text.len() > HELD_BACK_MAX {
             return Verdict::Stop(Exit::NeedsNode(None));
@@ -234,17 +236,17 @@ impl<'w> Unrouted<'w> {
             _ => "BEGIN",
         };
         self.answer(tag, TransactionStatus::InTransaction);
-        Verdict::Used(message.total)
+        Verdict::Used(total)
     }
 
     /// A transaction ends that has done nothing.
-    fn ends_nothing(&mut self, message: &Message<'_>) -> Verdict {
-        let text = frontend::query(message.body()).unwrap_or_default();
+    fn ends_nothing(&mut self, body: &[u8], total: usize) -> Verdict {
+        let text = frontend::query(body).unwrap_or_default();
         let is_committed = matches!(first_word(text).as_slice(), b"commit" | b"end");
         self.session.begun = None;
         self.session.discard = Discard::Nothing;
         self.answer(if is_committed { "COMMIT" } else { "ROLLBACK" }, TransactionStatus::Idle);
-        Verdict::Used(message.total)
+        Verdict::Used(total)
     }
 
     fn answer(&mut self, tag: &str, status: TransactionStatus) {
