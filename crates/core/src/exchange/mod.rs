@@ -7,6 +7,7 @@ mod altering;
 mod analysed;
 mod completed;
 mod deallocated;
+mod elsewhere;
 mod errors;
 mod failing;
 mod listens;

@@ -16,7 +16,16 @@ use crate::statements::definition::text_of;
 impl Exchange<'_> {
     /// `None`: it is carried out.
     #[cold]
-    pub(super) fn refuse_state(&mut self, message: &Message<'_>) -> Option<Verdict> {
+    pub(super) fn judge(&mut self, message: &Message<'_>) -> Option<Verdict> {
+        if self.server.kept.refuses
+            && let Some(verdict) = self.refuse_state(message)
+        {
+            return Some(verdict);
+        }
+        if self.server.kept.elsewhere { self.refuse_elsewhere(message) } else { None }
+    }
+
+    fn refuse_state(&mut self, message: &Message<'_>) -> Option<Verdict> {
         if message.present() < message.total {
             // Too long to be read: what it leaves is found behind it.
             return None;

@@ -193,9 +193,8 @@ impl Exchange<'_> {
         if let Some(verdict) = self.before_unsynced_query(message) {
             return verdict;
         }
-        if matches!(message.tag, FrontendTag::Query | FrontendTag::Parse)
-            && self.server.kept.refuses
-            && let Some(verdict) = self.refuse_state(message)
+        if self.server.kept.judges
+            && let Some(verdict) = self.judge(message)
         {
             return verdict;
         }

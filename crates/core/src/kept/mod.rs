@@ -65,6 +65,10 @@ pub(crate) struct Kept {
     pub(crate) reads: bool,
     /// There may be none.
     pub(crate) refuses: bool,
+    /// Its server is at a node of a cluster that is not the coordinator.
+    pub(crate) elsewhere: bool,
+    /// One of these: each text is looked at.
+    pub(crate) judges: bool,
     /// The message in hand leaves nothing, and needs nothing that is elsewhere.
     pub(crate) plain: bool,
     /// What was sent since the last look may have left so much.
@@ -154,10 +158,11 @@ impl Kept {
     /// A client comes.
     #[inline(never)]
     pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {
-        let PoolLimits { keeps: on, refuses, .. } = *limits;
+        let PoolLimits { keeps: on, refuses, elsewhere, .. } = *limits;
         self.clear_texts();
         let texts = self.texts.take();
-        *self = Self { on, reads: on && !is_told, refuses, texts, ..Self::default() };
+        let judges = refuses || elsewhere;
+        *self = Self { on, reads: on && !is_told, refuses, elsewhere, judges, texts, ..Self::default() };
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
             if self.code.words().is_some_and(|words| words.left_at_login) {

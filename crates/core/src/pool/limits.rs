@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use weir_cluster::topology::COORDINATOR;
+
 use crate::id::WorkerId;
 use crate::names::PoolName;
 use crate::settings::{Database, PoolMode, Route, SessionState, Settings, UserSettings};
@@ -76,6 +78,8 @@ pub(crate) struct PoolLimits {
     pub(crate) refuses: bool,
     /// The database is a cluster's, and transactions go to one node or another.
     pub(crate) route: Option<Route>,
+    /// They are at a node of it that is not the coordinator.
+    pub(crate) elsewhere: bool,
     /// What a client asks is looked at before it has a server.
     pub(crate) looks_first: bool,
     pub(crate) size: u32,
@@ -131,6 +135,7 @@ impl PoolLimits {
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             route: is_routed.then(|| route.unwrap_or(Route::Owner)),
+            elsewhere: is_routed && pool.node.is_some_and(|node| node != COORDINATOR.0),
             looks_first: is_routed || settings.disable_pqexec,
             size: size.unwrap_or(settings.default_pool_size),
             least: if pool.looks_up { 0 } else { least },
