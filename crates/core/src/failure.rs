@@ -109,6 +109,8 @@ pub(crate) enum Failure {
     Uncertain(Uncertain),
     ServerBrokeProtocol,
     ServerReportsTooMuch,
+    /// A cluster's nodes would take its session for one of theirs.
+    PosesAsNode,
     /// What the client has changed where it is reported may be reset unseen where it is not.
     ReportedElsewhere {
         name: String,
@@ -305,6 +307,10 @@ impl Failure {
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
             Self::ServerReportsTooMuch => reports_too_much(),
+            Self::PosesAsNode => {
+                let text = "this application_name is for the nodes of the cluster among each other";
+                Report::new(Severity::Fatal, "42501", text)
+            }
             Self::ReportedElsewhere { name } => reported_elsewhere(name),
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),

@@ -14,6 +14,14 @@ use crate::names::PoolName;
 use crate::peer::Endpoint;
 use crate::settings::{Database, Settings};
 
+/// By these a node knows sessions of other nodes, and lets them past its limits (Citus 13): no client's may be called so.
+const INTERNAL: [&str; 4] = ["citus_internal gpid=", "citus_rebalancer gpid=", "citus_run_command gpid=", "citus_shard_"];
+
+/// Whether a parameter's value would have a node take the session for another node's.
+pub(crate) fn poses_as_node(name: &str, value: &[u8]) -> bool {
+    name.eq_ignore_ascii_case("application_name") && INTERNAL.iter().any(|prefix| value.starts_with(prefix.as_bytes()))
+}
+
 /// A cluster as its catalogue tells it.
 #[derive(Debug)]
 pub(crate) struct Known {

@@ -118,6 +118,7 @@ pub(crate) enum Outcome {
 enum Fault {
     BrokeProtocol,
     ReportsTooMuch,
+    PosesAsNode,
 }
 
 impl From<Fault> for Failure {
@@ -125,6 +126,7 @@ impl From<Fault> for Failure {
         match fault {
             Fault::BrokeProtocol => Self::ServerBrokeProtocol,
             Fault::ReportsTooMuch => Self::ServerReportsTooMuch,
+            Fault::PosesAsNode => Self::PosesAsNode,
         }
     }
 }

@@ -9,6 +9,7 @@ use weir_wire::backend;
 use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus, write};
 
 use super::{Answers, Fault, Outcome, told};
+use crate::cluster::poses_as_node;
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Body, Cursor, Piece};
@@ -420,6 +421,9 @@ impl Answers<'_> {
             if self.server.exact.is_some() && name.starts_with(PREFIX) {
                 self.told_by_module(name, value);
                 return Verdict::Used(self.pass(reply, None));
+            }
+            if self.pool.limits.route.is_some() && value.is_some_and(|value| poses_as_node(name, value)) {
+                return Verdict::Stop(Fault::PosesAsNode);
             }
             self.server.unheard |= client.is_none();
             let resets = self.server.hold == Hold::Reset;

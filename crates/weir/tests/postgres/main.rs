@@ -8,6 +8,7 @@ mod applications;
 mod authorities;
 mod bench;
 mod by_sql;
+mod cluster;
 mod copies;
 mod crash;
 mod encodings;
