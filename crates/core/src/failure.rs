@@ -253,6 +253,14 @@ impl BatchFailure {
     }
 }
 
+/// What only nodes call themselves.
+const POSES_AS_NODE: &str = "this application_name is for the nodes of the cluster among each other";
+
+fn statement_too_long() -> Report {
+    Report::new(Severity::Fatal, "54000", "a named statement is too long to be kept")
+        .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX))
+}
+
 impl Failure {
     /// The text for the client. All of these end its session.
     pub(crate) fn report(&self) -> Report {
@@ -263,8 +271,7 @@ impl Failure {
             | Self::WrongMessage { .. }
             | Self::MessageLength { .. }
             | Self::UnsupportedVersion(_) => self.misspoken(),
-            Self::StatementTooLong => fatal("54000", "a named statement is too long to be kept".to_owned())
-                .detail(format!("The limit is {} bytes.", crate::statements::STATEMENT_BYTES_MAX)),
+            Self::StatementTooLong => statement_too_long(),
             Self::NameTooLong => fatal("54000", "a statement or portal name is too long".to_owned()),
             Self::AuthenticationFailed { by, user, .. } => not_authenticated(*by, user),
             Self::Scram { error } => fatal("08P01", error.to_string()),
@@ -307,10 +314,7 @@ impl Failure {
                 .detail("Whether the last statement took effect is not known; an open transaction was rolled back."),
             Self::ServerBrokeProtocol => fatal("08P01", "the server broke the protocol".to_owned()),
             Self::ServerReportsTooMuch => reports_too_much(),
-            Self::PosesAsNode => {
-                let text = "this application_name is for the nodes of the cluster among each other";
-                Report::new(Severity::Fatal, "42501", text)
-            }
+            Self::PosesAsNode => fatal("42501", POSES_AS_NODE.to_owned()),
             Self::ReportedElsewhere { name } => reported_elsewhere(name),
             Self::ServerLogin { report } => (**report).clone(),
             Self::LookupFailed => fatal("08006", "bouncer config error".to_owned()),

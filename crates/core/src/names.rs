@@ -47,7 +47,12 @@ impl PoolName {
 
     /// The same, shared with no other worker.
     pub(crate) fn own_copy(&self) -> Self {
-        Self { database: (&*self.database).into(), user: (&*self.user).into(), looks_up: self.looks_up, node: self.node }
+        Self {
+            database: (&*self.database).into(),
+            user: (&*self.user).into(),
+            looks_up: self.looks_up,
+            node: self.node,
+        }
     }
 
     /// Those for the same clients at that node, or at the entry's.

@@ -15,7 +15,8 @@ use crate::peer::Endpoint;
 use crate::settings::{Database, Settings};
 
 /// By these a node knows sessions of other nodes, and lets them past its limits (Citus 13): no client's may be called so.
-const INTERNAL: [&str; 4] = ["citus_internal gpid=", "citus_rebalancer gpid=", "citus_run_command gpid=", "citus_shard_"];
+const INTERNAL: [&str; 4] =
+    ["citus_internal gpid=", "citus_rebalancer gpid=", "citus_run_command gpid=", "citus_shard_"];
 
 /// Whether a parameter's value would have a node take the session for another node's.
 pub(crate) fn poses_as_node(name: &str, value: &[u8]) -> bool {
@@ -83,6 +84,7 @@ impl Clusters {
             return Some(Arc::clone(database));
         }
         let endpoints = self.endpoints(settings, pool).to_vec();
-        (!endpoints.is_empty() && database.cluster.is_some()).then(|| Arc::new(Database { endpoints, ..Database::clone(database) }))
+        (!endpoints.is_empty() && database.cluster.is_some())
+            .then(|| Arc::new(Database { endpoints, ..Database::clone(database) }))
     }
 }

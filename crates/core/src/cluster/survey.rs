@@ -101,7 +101,8 @@ impl Look {
     }
 
     fn read(&mut self) -> Step {
-        let Ok([nodes, placements, schemas, columns, namesakes]) = <[_; 5]>::try_from(std::mem::take(&mut self.answered))
+        let Ok([nodes, placements, schemas, columns, namesakes]) =
+            <[_; 5]>::try_from(std::mem::take(&mut self.answered))
         else {
             return Step::Failed("the catalogue of the cluster has not been read".to_owned());
         };

@@ -42,8 +42,7 @@ impl Exchange<'_> {
     fn is_of_coordinator_alone(&mut self, text: &[u8]) -> bool {
         let Some(known) = self.cx.clusters.get(&self.session.database) else { return false };
         // What names stand for does not matter here.
-        let session =
-            Session { parameters: &self.session.parameters, user: "", server_encoding: b"", path: Some("") };
+        let session = Session { parameters: &self.session.parameters, user: "", server_encoding: b"", path: Some("") };
         let route = self.cx.recipes.route(Said { text, types: b"", bound: None }, &session, &known.topology);
         let lower = text.to_ascii_lowercase();
         let says = |word: &[u8]| lower.windows(word.len()).any(|at| at == word);

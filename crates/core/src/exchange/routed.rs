@@ -143,7 +143,9 @@ impl<'w> Unrouted<'w> {
                     if is_first && route == settings::Route::Owner {
                         match routed.class {
                             Class::Begins if self.session.begun.is_none() && is_lone(text) => return Look::Begins,
-                            Class::Follows if self.session.begun.is_some() && is_local_set(text) => return Look::Begins,
+                            Class::Follows if self.session.begun.is_some() && is_local_set(text) => {
+                                return Look::Begins;
+                            }
                             Class::Ends if self.session.begun.is_some() && ends_plainly(text) => return Look::Ends,
                             _ => {}
                         }
@@ -206,7 +208,9 @@ impl<'w> Unrouted<'w> {
         match (target, route) {
             (Target::Coordinator, _) | (_, settings::Route::Coordinator) => known.coordinator(),
             (Target::Owner(group), settings::Route::Owner) => Some(group.0),
-            (Target::Any | Target::Owner(_), _) => known.nodes().min_by_key(|&node| self.work_at(node)).or(known.coordinator()),
+            (Target::Any | Target::Owner(_), _) => {
+                known.nodes().min_by_key(|&node| self.work_at(node)).or(known.coordinator())
+            }
         }
     }
 
@@ -280,8 +284,17 @@ fn is_lone(text: &[u8]) -> bool {
 
 /// What is read of a session before its statement is sent is not what this sets.
 fn is_local_set(text: &[u8]) -> bool {
-    const READ: [&[u8]; 9] =
-        [b"search_path", b"schema", b"role", b"authorization", b"names", b"encoding", b"strings", b"snapshot", b"application_name"];
+    const READ: [&[u8]; 9] = [
+        b"search_path",
+        b"schema",
+        b"role",
+        b"authorization",
+        b"names",
+        b"encoding",
+        b"strings",
+        b"snapshot",
+        b"application_name",
+    ];
     let text = text.trim_ascii().to_ascii_lowercase();
     let inner = text.strip_suffix(b";").unwrap_or(&text);
     let has = |word: &[u8]| inner.windows(word.len()).any(|at| at == word);

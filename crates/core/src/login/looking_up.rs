@@ -83,7 +83,12 @@ impl ClientLogin<'_> {
         } else if self.cx.settings.database(&way.database).is_none() {
             format!("authentication database \"{}\" is not configured", way.database)
         } else {
-            let pool = PoolName { database: Arc::clone(&way.database), user: Arc::clone(&way.user), looks_up: true, node: None };
+            let pool = PoolName {
+                database: Arc::clone(&way.database),
+                user: Arc::clone(&way.user),
+                looks_up: true,
+                node: None,
+            };
             self.login.phase = Phase::LookingUp(Lookup::of(user, sought, way, Arc::clone(&self.cx.settings)));
             return Some(Then::LookUp(Arc::new(pool)));
         };

@@ -126,7 +126,9 @@ impl PoolLimits {
             && !pool.looks_up
             && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
-        let is_routed = mode != PoolMode::Session && !pool.looks_up && of_database(|database| database.cluster.map(|_| 0)).is_some();
+        let is_routed = mode != PoolMode::Session
+            && !pool.looks_up
+            && of_database(|database| database.cluster.map(|_| 0)).is_some();
         let route = user.and_then(|user| user.route).or(database.and_then(|database| database.route));
         let least = of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);

@@ -96,6 +96,22 @@ impl Service {
         }
     }
 
+    /// What a client asks that has no server, of which so many bytes are dealt with; answers how many are, then.
+    #[cold]
+    #[inline(never)]
+    fn looks_first(&mut self, id: ClientId, input: &[u8], at: usize) -> usize {
+        let mut cursor = Cursor::new(input);
+        cursor.at = at;
+        while self.looks_at_next(id, &mut cursor) {
+            if self.traffic.clients.get(id).is_some_and(|client| client.link.server().is_some()) {
+                // With one it does not come back here before that has answered.
+                self.traffic.cx.out.skip(cursor.at);
+                return cursor.at + self.session_bytes(id, cursor.rest());
+            }
+        }
+        cursor.at
+    }
+
     /// Queries of ours go ahead: what they do, or go back to, is no part of what the client has prepared without a Sync. What that has written
     /// is committed first, and the message that waits is looked at again when it is.
     #[cold]

@@ -13,23 +13,8 @@ use crate::worker::Service;
 use crate::worker::route::TERMINATE;
 
 impl Service {
-    /// What a client asks that has no server, of which so many bytes are dealt with; answers how many are, then.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn looks_first(&mut self, id: ClientId, input: &[u8], at: usize) -> usize {
-        let mut cursor = Cursor::new(input);
-        cursor.at = at;
-        while self.looks_at_next(id, &mut cursor) {
-            if self.traffic.clients.get(id).is_some_and(|client| client.link.server().is_some()) {
-                // With one it does not come back here before that has answered.
-                self.traffic.cx.out.skip(cursor.at);
-                return cursor.at + self.session_bytes(id, cursor.rest());
-            }
-        }
-        cursor.at
-    }
-
-    fn looks_at_next(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
+    /// Deals with the next message of a client that has no server, before it gets one. Whether what comes behind it is to be looked at.
+    pub(super) fn looks_at_next(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
         let Some(mut unrouted) = Unrouted::of(id, self.traffic.around()) else { return false };
         let acquired = match unrouted.next_message(cursor) {
             Exit::Discarded => {

@@ -1,27 +1,20 @@
 //! Clusters' catalogues are looked at, one after the other, on servers that are idle: any node tells the same.
 
-use crate::cluster::survey::{AGAIN, EVERY, Look, Step};
-use crate::id::ServerId;
-use crate::mail::Letter;
-use crate::server::{Reset, ServerState};
-use crate::time::{Duration, Time};
-use crate::timers::Subject;
-use crate::worker::Traffic;
-use crate::worker::patience::RECOVERY;
-
 use std::sync::Arc;
 
 use weir_wire::write;
 
-impl Traffic {
-    /// Somebody uses a cluster: its catalogue is looked at from now on.
-    #[cold]
-    pub(super) fn begin_survey(&mut self) {
-        if !self.cx.survey.deadline.is_set() {
-            self.arm_survey(self.cx.now);
-        }
-    }
+use crate::cluster::survey::{AGAIN, EVERY, Look, Step};
+use crate::id::{ServerId, WorkerId};
+use crate::mail::Letter;
+use crate::pool::Pool;
+use crate::server::{Reset, ServerState};
+use crate::time::Duration;
+use crate::timers::Subject;
+use crate::worker::Traffic;
+use crate::worker::patience::RECOVERY;
 
+impl Traffic {
     /// A connection to a node has failed: it may be elsewhere.
     #[cold]
     pub(super) fn survey_soon(&mut self, index: u32) {
@@ -33,17 +26,17 @@ impl Traffic {
         self.arm_survey(due);
     }
 
-    fn arm_survey(&mut self, due: Time) {
-        self.cx.timers.set(Subject::Survey, &mut self.cx.survey.deadline, due);
-    }
-
     /// Begins the next look that is due.
     pub(super) fn survey(&mut self) {
         let now = self.cx.now;
         if self.cx.survey.look.is_some() {
             return self.arm_survey(now + AGAIN);
         }
-        let first = self.pools.indexes().filter(|&index| self.is_surveyed(index)).min_by_key(|&index| self.pools[index].looked.due_at);
+        let first = self
+            .pools
+            .indexes()
+            .filter(|&index| self.is_surveyed(index))
+            .min_by_key(|&index| self.pools[index].looked.due_at);
         let Some(index) = first else { return };
         let due = self.pools[index].looked.due_at;
         if due > now {
@@ -65,13 +58,16 @@ impl Traffic {
         pool.limits.route.is_some()
             && pool.name.node.is_none()
             && !pool.is_forgotten()
-            && self.pools.iter().any(|other| (other.clients > 0 || other.servers > 0) && other.name.at(None) == *pool.name)
+            && self
+                .pools
+                .iter()
+                .any(|other| (other.clients > 0 || other.servers > 0) && other.name.at(None) == *pool.name)
     }
 
     /// An idle server of that user's, at whichever node.
     fn take_for_survey(&mut self, index: u32) -> Option<ServerId> {
         let name = Arc::clone(&self.pools[index].name);
-        let has_one = |pool: &crate::pool::Pool| !pool.idle.is_empty() && pool.name.at(None) == *name;
+        let has_one = |pool: &Pool| !pool.idle.is_empty() && pool.name.at(None) == *name;
         let index = self.pools.indexes().find(|&index| has_one(&self.pools[index]))?;
         self.pools[index].idle.pop_back()
     }
@@ -103,7 +99,7 @@ impl Traffic {
                 self.cx.log_info(format!("cluster of database {database}: {nodes} nodes"));
                 for worker in 0..self.cx.config.workers {
                     let letter = Letter::Cluster { database: Arc::clone(&database), known: Arc::clone(&known) };
-                    self.cx.post(crate::id::WorkerId(worker), letter);
+                    self.cx.post(WorkerId(worker), letter);
                 }
                 self.survey_over();
             }
@@ -123,7 +119,10 @@ impl Traffic {
         let Some(look) = self.cx.survey.look.take() else { return };
         let is_news = self.pools.find(&look.pool).is_some_and(|index| !self.pools[index].looked.failed);
         if is_news {
-            self.cx.log_warning(format!("the catalogue of the cluster of database {} could not be read: {text}", look.pool.database));
+            self.cx.log_warning(format!(
+                "the catalogue of the cluster of database {} could not be read: {text}",
+                look.pool.database
+            ));
         }
         let path = self.pools.find(&look.pool).and_then(|index| self.pools[index].looked.path.clone());
         self.looked(&look, path, EVERY);

@@ -126,6 +126,18 @@ impl Traffic {
         self.pools[index].clients += 1;
     }
 
+    /// Somebody uses a cluster: its catalogue is looked at from now on.
+    #[cold]
+    pub(super) fn begin_survey(&mut self) {
+        if !self.cx.survey.deadline.is_set() {
+            self.arm_survey(self.cx.now);
+        }
+    }
+
+    pub(super) fn arm_survey(&mut self, due: Time) {
+        self.cx.timers.set(Subject::Survey, &mut self.cx.survey.deadline, due);
+    }
+
     /// Sets when pools are looked at next that nobody may use.
     pub(super) fn look_for_unused(&mut self) {
         let due = self.pools.look_for_unused_after().map_or(Time::NEVER, |after| self.cx.now + after);

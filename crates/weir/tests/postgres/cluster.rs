@@ -127,7 +127,8 @@ fn statements_go_to_the_node_that_has_their_row() {
         assert_eq!(client.query_one(&named, &[&aid]).unwrap().get::<_, i32>(0), owner, "{aid}, prepared, binary");
         let typed = client.query_typed(&format!("{ASKS} $1"), &[(&aid, Type::INT8)]).unwrap();
         assert_eq!(typed[0].get::<_, i32>(0), owner, "{aid}, unnamed");
-        let update = format!("with w as (update accounts set balance = balance + 1 where aid = {aid} returning 1) {ASKS}{aid}");
+        let update =
+            format!("with w as (update accounts set balance = balance + 1 where aid = {aid} returning 1) {ASKS}{aid}");
         assert!((0..4).contains(&node_of(&mut client, &update)));
     }
     // Without a key, of several nodes, of nobody's tables: the coordinator's.
@@ -211,7 +212,9 @@ fn what_only_the_coordinator_does_right_is_refused_elsewhere() {
     let named = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", weir.port);
     let posing = format!("{named} application_name='citus_internal gpid=10000000123'");
     assert!(Client::connect(&posing, NoTls).is_err());
-    assert!(client.batch_execute("select set_config('application_name', 'citus_' || 'internal gpid=1', false)").is_err());
+    assert!(
+        client.batch_execute("select set_config('application_name', 'citus_' || 'internal gpid=1', false)").is_err()
+    );
     assert!(client.is_closed() || client.batch_execute("select 1").is_err());
 }
 
