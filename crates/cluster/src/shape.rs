@@ -29,6 +29,8 @@ pub struct Shape {
     literals: Vec<Literal>,
     /// Words and operators, each of which may put the rest of the tree one level lower.
     words: usize,
+    /// Literals, parameters and names in quotes.
+    constants: usize,
     brackets: Brackets,
 }
 
@@ -54,7 +56,7 @@ impl Shape {
             return None;
         }
         let key = Vec::with_capacity(text.len());
-        let shape = Self { key, literals: Vec::new(), words: 0, brackets: Brackets::default() };
+        let shape = Self { key, literals: Vec::new(), words: 0, constants: 0, brackets: Brackets::default() };
         let mut lexer = Lexer { text: text.as_bytes(), at: 0, conforming, before: Before::Start, shape };
         while lexer.at < lexer.text.len() {
             lexer.token()?;
@@ -77,6 +79,10 @@ impl Shape {
     /// No parse tree of it has more levels, but for a few of each.
     pub(crate) fn levels_max(&self) -> usize {
         self.words + self.brackets.most
+    }
+
+    pub(crate) fn constants(&self) -> usize {
+        self.constants
     }
 }
 
@@ -109,8 +115,8 @@ impl Lexer<'_> {
             b'-' if next == b'-' => self.blank(self.past_line()),
             b'/' if next == b'*' => self.blank(self.past_comment()?),
             b'\'' => self.string()?,
-            b'"' => self.copy(self.past_quote(self.at, b'"')?, Before::Other),
-            b'$' => self.copy(self.past_dollar(next)?, Before::Other),
+            b'"' => self.constant(self.past_quote(self.at, b'"')?, Before::Other),
+            b'$' => self.constant(self.past_dollar(next)?, Before::Other),
             b'0'..=b'9' => self.number()?,
             b'.' if next.is_ascii_digit() => self.number()?,
             byte if is_of_word(byte) => self.word(next)?,
@@ -133,7 +139,13 @@ impl Lexer<'_> {
         (self.at, self.before) = (end, before);
     }
 
+    fn constant(&mut self, end: usize, before: Before) {
+        self.shape.constants += 1;
+        self.copy(end, before);
+    }
+
     fn literal(&mut self, kind: Kind, end: usize) {
+        self.shape.constants += 1;
         self.shape.key.push(mark(kind));
         self.shape.literals.push(Literal { kind, place: self.at..end });
         self.at = end;
@@ -174,8 +186,8 @@ impl Lexer<'_> {
     fn word(&mut self, next: u8) -> Option<()> {
         let behind = self.text.get(self.at + 2).copied().unwrap_or_default();
         match (self.text[self.at] | 0x20, next, behind) {
-            (b'e', b'\'', _) => self.copy(self.past_escapes(self.at + 1)?, Before::String),
-            (b'b' | b'x' | b'n', b'\'', _) => self.copy(self.past_plain(self.at + 1)?, Before::String),
+            (b'e', b'\'', _) => self.constant(self.past_escapes(self.at + 1)?, Before::String),
+            (b'b' | b'x' | b'n', b'\'', _) => self.constant(self.past_plain(self.at + 1)?, Before::String),
             // What it means may be told behind it, unless a comment stands between (`base_yylex`, src/backend/parser/parser.c).
             (b'u', b'&', b'\'' | b'"') => return None,
             _ => {

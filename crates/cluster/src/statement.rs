@@ -11,13 +11,16 @@ mod walk;
 mod writes;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::RawStmt;
+use pg_query::protobuf::{RawStmt, VariableSetKind};
 
 use crate::route::{Class, Why};
 use crate::shape::Shape;
 
 /// A parse tree of more levels is not made: making it takes time by their square. The decoder refuses it long before.
 const LEVELS_MAX: usize = 2048;
+
+/// More than that is not parsed either, so that a worker is not held up for longer than some milliseconds.
+const CONSTANTS_MAX: usize = 8192;
 
 /// What so many levels need of a stack, four times in a build that is not optimised; what is not used of it is never there.
 const STACK_BYTES: usize = 32 << 20;
@@ -134,9 +137,9 @@ pub(crate) enum Cell {
 }
 
 impl Recipe {
-    /// Parses the text, whose shape this is. Takes tens of microseconds; nothing in the text makes it panic.
+    /// Parses the text, whose shape this is. Takes tens of microseconds, as a rule; nothing in the text makes it panic.
     pub fn of(text: &str, shape: &Shape) -> Self {
-        if shape.levels_max() > LEVELS_MAX {
+        if shape.levels_max() > LEVELS_MAX || shape.constants() > CONSTANTS_MAX {
             return Self::coordinators(Why::Deep);
         }
         stacker::grow(STACK_BYTES, || Self::parsed(text, shape))
@@ -154,15 +157,16 @@ impl Recipe {
             Err(_) => return Self::coordinators(Why::Unread),
         };
         let part = |statement: &RawStmt| match statement.stmt.as_ref().and_then(|node| node.node.as_ref()) {
-            Some(node) => control::part(node, walk::Said { text, literals: shape.literals() }),
+            Some(node) => control::part(node, walk::Text { text, literals: shape.literals() }),
             None => Part::Plain(Class::Other, Why::NotFollowed),
         };
         let parts: Box<[_]> = tree.stmts.iter().map(part).collect();
         // Behind a setting names may mean other tables than before.
-        let sets = tree.stmts.iter().any(|statement| {
-            matches!(statement.stmt.as_ref().and_then(|node| node.node.as_ref()), Some(NodeEnum::VariableSetStmt(_)))
-        });
-        if sets && parts.iter().any(|part| matches!(part, Part::Query(_))) {
+        let sets = |statement: &RawStmt| match statement.stmt.as_ref().and_then(|node| node.node.as_ref()) {
+            Some(NodeEnum::VariableSetStmt(set)) => set.kind() != VariableSetKind::VarSetMulti,
+            _ => false,
+        };
+        if tree.stmts.iter().any(sets) && parts.iter().any(|part| matches!(part, Part::Query(_))) {
             return Self::coordinators(Why::Setting);
         }
         Self { parts }

@@ -232,6 +232,7 @@ fn what_is_deep_does_no_harm() {
         assert_eq!(why(&("select ".to_owned() + &"not ".repeat(1_000) + "true")), Some(Why::Deep));
         assert_eq!(why(&("select ".to_owned() + &"(".repeat(100_000) + "1")), None);
         assert_eq!(why(&("select 1".to_owned() + &" and a=1".repeat(600))), Some(Why::NoTable));
-        assert_eq!(why(&("select 1".to_owned() + &",1".repeat(30_000))), Some(Why::NoTable));
+        assert_eq!(why(&("select 1".to_owned() + &",1".repeat(8_000))), Some(Why::NoTable));
+        assert_eq!(why(&("select 1".to_owned() + &",1".repeat(30_000))), Some(Why::Deep));
     });
 }

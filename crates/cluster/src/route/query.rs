@@ -1,6 +1,6 @@
 //! Where a query goes: each relation that it names has an owner, and all of them have to be the same.
 
-use super::value::Said;
+use super::value::Owners;
 use super::{Class, Route, Target, Values, Why};
 use crate::statement::{Cell, Column, Columns, Insert, Of, Query, Relation, Rows};
 use crate::topology::{self, Group, Hashed, Table, TableName, Topology};
@@ -118,8 +118,8 @@ impl<'a> Asked<'a> {
         let mut why = Why::NoKey;
         for column in self.query.columns.iter().filter(is_key) {
             for bound in self.query.bounds.iter().filter(|bound| bound.class == column.class) {
-                let mut said = Said::new(hashed, self.values);
-                match bound.values.iter().try_for_each(|value| said.add(*value)).and_then(|()| said.owner()) {
+                let mut owners = Owners::new(hashed, self.values);
+                match bound.values.iter().try_for_each(|value| owners.add(*value)).and_then(|()| owners.owner()) {
                     Ok((group, key)) => return Ok(Owned { group, why: Why::Key, key }),
                     Err(reason) => why = reason,
                 }
@@ -136,12 +136,12 @@ impl<'a> Asked<'a> {
             _ => found.known.columns.iter().position(|column| column.name == hashed.column),
         };
         let place = place.filter(|place| *place < width).ok_or(Why::NoKey)?;
-        let mut said = Said::new(hashed, self.values);
+        let mut owners = Owners::new(hashed, self.values);
         for cell in cells.iter().skip(place).step_by(width) {
             let Cell::Value(value) = cell else { return Err(Why::NoKey) };
-            said.add(*value)?;
+            owners.add(*value)?;
         }
-        said.owner().map(|(group, key)| Owned { group, why: Why::Key, key })
+        owners.owner().map(|(group, key)| Owned { group, why: Why::Key, key })
     }
 }
 

@@ -8,13 +8,13 @@ use crate::statement::{Operand, Source};
 use crate::topology::{Group, Hashed};
 
 /// The values of a table's key that have been met.
-pub(super) struct Said<'a> {
+pub(super) struct Owners<'a> {
     hashed: &'a Hashed,
     values: &'a dyn Values,
     owner: Option<(Group, Option<String>)>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> Owners<'a> {
     pub fn new(hashed: &'a Hashed, values: &'a dyn Values) -> Self {
         Self { hashed, values, owner: None }
     }

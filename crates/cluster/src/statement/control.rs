@@ -3,11 +3,11 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, TransactionStmt, TransactionStmtKind, VariableSetKind, VariableSetStmt};
 
-use super::walk::{Said, Walk};
+use super::walk::{Text, Walk};
 use super::{Part, Query};
 use crate::route::{Class, Why};
 
-pub(super) fn part(statement: &NodeEnum, said: Said<'_>) -> Part {
+pub(super) fn part(statement: &NodeEnum, said: Text<'_>) -> Part {
     let (class, why) = match statement {
         NodeEnum::TransactionStmt(transaction) => of_transaction(transaction),
         NodeEnum::VariableSetStmt(set) => of_setting(set),
@@ -44,7 +44,7 @@ fn of_setting(set: &VariableSetStmt) -> (Class, Why) {
     (class, Why::Session)
 }
 
-fn query(statement: &NodeEnum, said: Said<'_>) -> Result<Query, Why> {
+fn query(statement: &NodeEnum, said: Text<'_>) -> Result<Query, Why> {
     let mut walk = Walk::new(said);
     let explained = match statement {
         NodeEnum::ExplainStmt(explain) => explain.query.as_ref().and_then(|query| query.node.as_ref()),

@@ -14,13 +14,13 @@ pub(super) const MOST: usize = 1024;
 
 /// The text that is walked through.
 #[derive(Clone, Copy)]
-pub(super) struct Said<'a> {
+pub(super) struct Text<'a> {
     pub text: &'a str,
     pub literals: &'a [Literal],
 }
 
 pub(super) struct Walk<'a> {
-    pub said: Said<'a>,
+    pub said: Text<'a>,
     /// The names of common table expressions that are seen here.
     pub common: Vec<&'a str>,
     /// The queries that are open, the innermost last.
@@ -50,7 +50,7 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(said: Said<'a>) -> Self {
+    pub fn new(said: Text<'a>) -> Self {
         Self {
             said,
             common: Vec::new(),
