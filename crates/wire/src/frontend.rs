@@ -23,8 +23,9 @@ pub enum FrontendTag {
     Terminate = b'X',
 }
 
-/// `PQ_SMALL_MESSAGE_LIMIT` of src/include/libpq/libpq.h (PostgreSQL 18): messages that have no reason to be large.
-pub const SMALL_MESSAGE_LEN_MAX: u32 = 10_000;
+/// `PQ_SMALL_MESSAGE_LIMIT` of src/include/libpq/libpq.h (PostgreSQL 18): messages that have no reason to be large. It counts the
+/// length's own four bytes, too (`pq_getmessage`, src/backend/libpq/pqcomm.c).
+pub const SMALL_MESSAGE_LEN_MAX: u32 = 10_000 - 4;
 /// Describe and Close. Of a prepared statement PostgreSQL is told another name; what is passed on as it is has to be a small message.
 pub const NAMING_MESSAGE_LEN_MAX: u32 = 65_536;
 /// `PQ_LARGE_MESSAGE_LIMIT` there: `MaxAllocSize - 1`, one gibibyte less two.

@@ -13,6 +13,7 @@ use weir_cluster::topology::{COORDINATOR, Topology};
 use crate::names::PoolName;
 use crate::peer::Endpoint;
 use crate::settings::{Database, Settings};
+use crate::time::Time;
 
 /// By these a node knows sessions of other nodes, and lets them past its limits (Citus 13): no client's may be called so.
 const INTERNAL: [&str; 4] =
@@ -52,20 +53,40 @@ impl Known {
 
 /// By their names in `[databases]`.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Clusters(BTreeMap<Arc<str>, Arc<Known>>);
+pub(crate) struct Clusters {
+    known: BTreeMap<Arc<str>, Arc<Known>>,
+    /// When somebody here last did what may make tables: what is known was read before that.
+    changed_at: BTreeMap<Arc<str>, Time>,
+}
 
 impl Clusters {
     pub(crate) fn get(&self, database: &str) -> Option<&Arc<Known>> {
-        self.0.get(database)
+        self.known.get(database)
     }
 
     pub(crate) fn learn(&mut self, database: &str, known: Arc<Known>) {
-        self.0.insert(database.into(), known);
+        self.known.insert(database.into(), known);
+    }
+
+    /// Tables may be others from now on: until that is read all is the coordinator's.
+    pub(crate) fn may_change(&mut self, database: &Arc<str>, now: Time) {
+        self.changed_at.insert(Arc::clone(database), now);
+    }
+
+    pub(crate) fn is_in_doubt(&self, database: &str) -> bool {
+        self.changed_at.contains_key(database)
+    }
+
+    /// The catalogue was read, from then on.
+    pub(crate) fn read_since(&mut self, database: &str, began: Time) {
+        self.changed_at.retain(|name, changed_at| **name != *database || *changed_at >= began);
     }
 
     /// Those of databases that are none any more are forgotten.
     pub(crate) fn retain(&mut self, settings: &Settings) {
-        self.0.retain(|name, _| settings.database(name).is_some_and(|database| database.cluster.is_some()));
+        let is_one = |name: &str| settings.database(name).is_some_and(|database| database.cluster.is_some());
+        self.known.retain(|name, _| is_one(name));
+        self.changed_at.retain(|name, _| is_one(name));
     }
 
     /// Where a pool's servers are made. None: its database, or its node, is none any more.

@@ -10,6 +10,7 @@ use weir_wire::frontend::BoundValue;
 
 use crate::parameters::ParameterSet;
 use crate::parameters::encodings::{reads_alike, reads_bytes};
+use crate::parameters::meanings::NAME_BYTES;
 
 /// Shapes that are known at once, and bytes of them. Where there are more all are forgotten, and those that are still used come again.
 const SHAPES_MAX: usize = 4096;
@@ -96,6 +97,10 @@ fn names(list: &str) -> Option<Vec<String>> {
                 (name.is_ascii().then(|| name.to_ascii_lowercase())?, behind)
             }
         };
+        // PostgreSQL cuts it.
+        if name.len() > NAME_BYTES {
+            return None;
+        }
         names.push(name);
         let behind = behind.trim_start();
         rest = match behind.strip_prefix(',') {

@@ -42,6 +42,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) server: ServerId,
+    pub(crate) began: Time,
     /// For whom: the pool at the entry's endpoints.
     pub(crate) pool: Arc<PoolName>,
     /// Answers to the questions behind the first.
@@ -56,10 +57,19 @@ pub(crate) struct Look {
 
 impl Look {
     /// And what is asked first.
-    pub(crate) fn begin(server: ServerId, pool: Arc<PoolName>) -> (Self, String) {
+    pub(crate) fn begin(server: ServerId, pool: Arc<PoolName>, began: Time) -> (Self, String) {
         let (answered, rows) = (Vec::new(), Vec::new());
-        let look =
-            Self { server, pool, answered, asks_all: false, fingerprint: "".into(), path: "".into(), rows, bytes: 0 };
+        let look = Self {
+            server,
+            began,
+            pool,
+            answered,
+            asks_all: false,
+            fingerprint: "".into(),
+            path: "".into(),
+            rows,
+            bytes: 0,
+        };
         (look, fingerprint())
     }
 

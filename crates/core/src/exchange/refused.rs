@@ -22,7 +22,15 @@ impl Exchange<'_> {
         {
             return Some(verdict);
         }
-        if self.server.kept.elsewhere { self.refuse_elsewhere(message) } else { None }
+        if !self.server.kept.elsewhere {
+            return None;
+        }
+        let owed = &self.server.owed;
+        if message.tag.begins_request() && !owed.is_empty() && !owed.is_fresh() && !owed.unsynced() {
+            // Where no transaction is open then, it goes to a node of its own.
+            return Some(self.wait_for_replies());
+        }
+        self.refuse_elsewhere(message)
     }
 
     fn refuse_state(&mut self, message: &Message<'_>) -> Option<Verdict> {

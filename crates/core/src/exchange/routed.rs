@@ -103,12 +103,23 @@ impl<'w> Unrouted<'w> {
 
     /// Ahead of what needs a server.
     fn before_server(&mut self, bytes: &[u8], total: usize) -> Verdict {
-        let Some(route) = self.pool.limits.route.filter(|_| !self.session.listens) else {
-            return Verdict::Stop(Exit::NeedsServer);
+        let Some(route) = self.pool.limits.route else {
+            // It may have been a cluster.
+            return Verdict::Stop(if self.pool.name.node.is_some() {
+                Exit::NeedsNode(None)
+            } else {
+                Exit::NeedsServer
+            });
         };
+        if self.session.listens {
+            return Verdict::Stop(Exit::NeedsServer);
+        }
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
             return Verdict::Stop(Exit::NeedsNode(None));
         };
+        if self.cx.clusters.is_in_doubt(&self.session.database) && self.session.begun.is_none() {
+            return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
+        }
         let target = match self.look(bytes, &known, route) {
             Look::Needs(need) => return Verdict::More(need),
             Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total),
@@ -120,7 +131,9 @@ impl<'w> Unrouted<'w> {
 
     fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {
         let mut parsed: Vec<Parse<'_>> = Vec::new();
-        let (mut at, mut target) = (0, Target::Any);
+        // What follows in a transaction may mean something on the coordinator alone: without a key it begins there.
+        let mut begins = self.session.begun.is_some();
+        let (mut at, mut target) = (0, if begins { Target::Coordinator } else { Target::Any });
         for _ in 0..MESSAGES_MAX {
             let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER_LEN>()) else {
                 return Look::Needs(at + HEADER_LEN);
@@ -140,17 +153,15 @@ impl<'w> Unrouted<'w> {
                 FrontendTag::Query => {
                     let Ok(text) = frontend::query(body) else { break };
                     let routed = self.route_of(Said { text, types: b"", bound: None }, known);
-                    if is_first && route == settings::Route::Owner {
+                    if is_first && route != settings::Route::Coordinator {
                         match routed.class {
                             Class::Begins if self.session.begun.is_none() && is_lone(text) => return Look::Begins,
-                            Class::Follows if self.session.begun.is_some() && is_local_set(text) => {
-                                return Look::Begins;
-                            }
-                            Class::Ends if self.session.begun.is_some() && ends_plainly(text) => return Look::Ends,
+                            Class::Follows if begins && is_sure_to_be_set(text) => return Look::Begins,
+                            Class::Ends if begins && ends_plainly(text) => return Look::Ends,
                             _ => {}
                         }
                     }
-                    return Look::Goes(routed.target);
+                    return Look::Goes(certain(&routed, begins || is_several(text)));
                 }
                 FrontendTag::Parse => {
                     let Ok(parse) = Parse::read(body) else { break };
@@ -172,8 +183,10 @@ impl<'w> Unrouted<'w> {
                 FrontendTag::Sync | FrontendTag::Flush | FrontendTag::Terminate => break,
                 _ => return Look::Goes(Target::Coordinator),
             };
-            if !matches!(routed.class, Class::Begins | Class::Follows | Class::Ends | Class::Sets | Class::Shows) {
-                return Look::Goes(routed.target);
+            match routed.class {
+                Class::Begins => (begins, target) = (true, Target::Coordinator),
+                Class::Ends | Class::Shows => {}
+                _ => return Look::Goes(certain(&routed, begins)),
             }
         }
         Look::Goes(target)
@@ -203,6 +216,10 @@ impl<'w> Unrouted<'w> {
         self.cx.recipes.route(said, &session, &known.topology)
     }
 
+    fn coordinator(&self) -> Option<i32> {
+        self.cx.clusters.get(&self.session.database).and_then(|known| known.coordinator())
+    }
+
     /// The pool's node; `None`: whichever the entry leads to.
     fn node(&self, target: Target, known: &Known, route: settings::Route) -> Option<i32> {
         match (target, route) {
@@ -214,21 +231,22 @@ impl<'w> Unrouted<'w> {
         }
     }
 
-    /// How much the node has to do for this worker's clients; of those with the same the client's last one comes first.
-    fn work_at(&self, node: i32) -> (usize, bool) {
+    /// Whether logins fail at the node, and how much it has to do for this worker's clients; of those with the same the client's last one comes first.
+    fn work_at(&self, node: i32) -> (bool, usize, bool) {
         let is_here = self.pool.name.node == Some(node);
         let pool = self.pools.find(&self.pool.name.at(Some(node))).map(|index| &self.pools[index]);
+        let fails = pool.is_some_and(|pool| pool.failures > 0);
         let work = pool.map_or(0, |pool| pool.waiting.len() + (pool.servers as usize).saturating_sub(pool.idle.len()));
-        (work, !is_here)
+        (fails, work, !is_here)
     }
 
     /// A transaction begins, or goes on to say what it is, and nobody can tell where yet. PostgreSQL answers that alike on every node.
     fn holds_back(&mut self, body: &[u8], total: usize) -> Verdict {
         let text = frontend::query(body).unwrap_or_default();
-        let begun = self.session.begun.get_or_insert_default();
-        if begun.len() + text.len() > HELD_BACK_MAX {
-            return Verdict::Stop(Exit::NeedsNode(None));
+        if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
+            return Verdict::Stop(Exit::NeedsNode(self.coordinator()));
         }
+        let begun = self.session.begun.get_or_insert_default();
         if !begun.is_empty() {
             begun.push(b';');
         }
@@ -282,26 +300,39 @@ fn is_lone(text: &[u8]) -> bool {
     text.iter().all(is_plain) && matches!(first_word(text).as_slice(), b"begin" | b"start")
 }
 
-/// What is read of a session before its statement is sent is not what this sets.
-fn is_local_set(text: &[u8]) -> bool {
-    const READ: [&[u8]; 9] = [
-        b"search_path",
-        b"schema",
-        b"role",
-        b"authorization",
-        b"names",
-        b"encoding",
-        b"strings",
-        b"snapshot",
-        b"application_name",
-    ];
-    let text = text.trim_ascii().to_ascii_lowercase();
-    let inner = text.strip_suffix(b";").unwrap_or(&text);
-    let has = |word: &[u8]| inner.windows(word.len()).any(|at| at == word);
-    text.starts_with(b"set ")
-        && text.is_ascii()
-        && !inner.iter().any(|byte| matches!(byte, b';' | b'\\' | b'$' | b'"' | b'-' | b'/'))
-        && !READ.iter().any(|word| has(word))
+/// Where what follows in the transaction, or is read by what this sets, is not known, only the coordinator is certain to be right.
+fn certain(routed: &Route, begins: bool) -> Target {
+    match (routed.class, routed.target) {
+        (Class::Begins | Class::Follows | Class::Sets, _) => Target::Coordinator,
+        (_, Target::Any) if begins => Target::Coordinator,
+        (_, target) => target,
+    }
+}
+
+/// More than one statement, perhaps.
+fn is_several(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    text.strip_suffix(b";").unwrap_or(text).contains(&b';')
+}
+
+/// What PostgreSQL cannot refuse, and nothing behind it is read by: what a transaction is, and time limits that are so many milliseconds or seconds.
+fn is_sure_to_be_set(text: &[u8]) -> bool {
+    const LIMITS: [&str; 3] = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    let text = text.trim_ascii().to_ascii_lowercase().replace('=', " = ");
+    let words: Vec<_> = text.trim_end_matches(';').split_ascii_whitespace().collect();
+    match words.as_slice() {
+        ["set", "transaction", "isolation", "level", "serializable"]
+        | ["set", "transaction", "isolation", "level", "repeatable", "read"]
+        | ["set", "transaction", "isolation", "level", "read", "committed" | "uncommitted"]
+        | ["set", "transaction", "read", "only" | "write"] => true,
+        ["set", "local", name, "=" | "to", value] if LIMITS.contains(name) => {
+            let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
+            let digits = value.strip_suffix("ms").or(value.strip_suffix('s')).unwrap_or(value);
+            (1..=6).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        _ => false,
+    }
 }
 
 fn ends_plainly(text: &[u8]) -> bool {

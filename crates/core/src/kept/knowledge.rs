@@ -20,6 +20,8 @@ const READ_LATE: Duration = Duration::from_secs(10);
 /// What a pool knows of the code of its database.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
+    /// Where names lead in a session that has said nothing of that; asked where its database is a cluster's.
+    pub(crate) path: Option<Box<str>>,
     pub(crate) code: Code,
     /// Which database that is, as its last login has told it (`exact.rs`).
     database: Option<Box<[u8]>>,

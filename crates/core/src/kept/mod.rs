@@ -155,6 +155,11 @@ pub(crate) struct Custom {
 }
 
 impl Kept {
+    /// The server is one of such a pool, whose clients' state may be kept or not.
+    pub(crate) fn is_at(&mut self, limits: &PoolLimits) {
+        (self.elsewhere, self.judges) = (limits.elsewhere, limits.elsewhere);
+    }
+
     /// A client comes.
     #[inline(never)]
     pub(crate) fn begin(&mut self, limits: &PoolLimits, knowledge: &Knowledge, is_told: bool) {

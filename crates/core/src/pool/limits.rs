@@ -120,15 +120,16 @@ impl PoolLimits {
         let of_one_user = of_user(|user| user.max_user_connections);
         let mode = user.and_then(|user| user.pool_mode).or(database.and_then(|database| database.pool_mode));
         let mode = if pool.looks_up { PoolMode::Transaction } else { mode.unwrap_or(settings.pool_mode) };
+        let is_routed =
+            mode != PoolMode::Session && !pool.looks_up && database.is_some_and(|database| database.cluster.is_some());
+        // Whoever is at a node when that ends leaves it behind the transaction.
+        let mode = if pool.node.is_some() && mode == PoolMode::Session { PoolMode::Transaction } else { mode };
         let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
         // What a connect_query leaves would be taken for its first client's.
         let can_keep = mode == PoolMode::Transaction
             && !pool.looks_up
             && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
-        let is_routed = mode != PoolMode::Session
-            && !pool.looks_up
-            && of_database(|database| database.cluster.map(|_| 0)).is_some();
         let route = user.and_then(|user| user.route).or(database.and_then(|database| database.route));
         let least = of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);
@@ -137,10 +138,15 @@ impl PoolLimits {
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             route: is_routed.then(|| route.unwrap_or(Route::Owner)),
-            elsewhere: is_routed && pool.node.is_some_and(|node| node != COORDINATOR.0),
-            looks_first: is_routed || settings.disable_pqexec,
+            elsewhere: pool.node.is_some_and(|node| node != COORDINATOR.0),
+            looks_first: is_routed || pool.node.is_some() || settings.disable_pqexec,
             size: size.unwrap_or(settings.default_pool_size),
-            least: if pool.looks_up { 0 } else { least },
+            least: match pool.node {
+                _ if pool.looks_up => 0,
+                // One to read the catalogue on.
+                None if is_routed => least.max(1),
+                _ => least,
+            },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },
             reserve_after: settings.reserve_pool_timeout,
             database: unless_zero(in_database.unwrap_or(settings.max_db_connections)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cluster::Known;
+use crate::pool::limits::PoolLimits;
 use crate::worker::{Process, Traffic};
 
 impl Process {
@@ -40,6 +41,7 @@ impl Process {
                 continue;
             }
             let base = Arc::new(pool.name.at(None));
+            pool.limits = PoolLimits::of(&pool.name, &cx.settings);
             for waiting in pool.waiting.take_all() {
                 if let Some(base) = service.traffic.pool_for(&base) {
                     service.traffic.joins(waiting.client, base);

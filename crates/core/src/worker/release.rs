@@ -11,6 +11,7 @@ use crate::kept::words::Changed;
 use crate::mail::Letter;
 use crate::pool::gates::Gate;
 use crate::server::{Cancel, Hold, Reset, ServerState};
+use crate::time::Time;
 use crate::timers::Subject;
 use crate::worker::Traffic;
 use crate::worker::patience::RECOVERY;
@@ -92,6 +93,12 @@ impl Traffic {
     /// `database`: by its name on the server, which several of ours may lead to.
     pub(super) fn code_changed(&mut self, database: &str, by: &Changed) {
         for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            if pool.limits.route.is_some() && may_be_one(pool.server_database(), database) {
+                self.cx.clusters.may_change(&pool.name.database, self.cx.now);
+                pool.looked.due_at = Time(0);
+                self.arm_survey(self.cx.now);
+            }
             let pool = &mut self.pools[index];
             if pool.limits.keeps && may_be_one(pool.server_database(), database) {
                 pool.knowledge.changed(by);

@@ -90,6 +90,7 @@ impl Service {
         server.endpoint = Some(endpoint.clone());
         server.alone = alone;
         server.origin = Some(self.traffic.pools[index].origin());
+        server.kept.is_at(&self.traffic.pools[index].limits);
         let id = self.traffic.servers.insert(server);
         let due = self
             .traffic

@@ -46,7 +46,7 @@ impl Traffic {
             self.pools[index].looked.due_at = now + AGAIN;
             return self.arm_survey(now + AGAIN);
         };
-        let (look, question) = Look::begin(id, Arc::clone(&self.pools[index].name));
+        let (look, question) = Look::begin(id, Arc::clone(&self.pools[index].name), now);
         self.cx.survey.look = Some(Box::new(look));
         self.ask_for_survey(id, &question);
         self.arm_survey(now + EVERY);
@@ -64,12 +64,16 @@ impl Traffic {
                 .any(|other| (other.clients > 0 || other.servers > 0) && other.name.at(None) == *pool.name)
     }
 
-    /// An idle server of that user's, at whichever node.
+    /// An idle server of that user's at the coordinator: views and local tables may be nowhere else.
     fn take_for_survey(&mut self, index: u32) -> Option<ServerId> {
         let name = Arc::clone(&self.pools[index].name);
-        let has_one = |pool: &Pool| !pool.idle.is_empty() && pool.name.at(None) == *name;
-        let index = self.pools.indexes().find(|&index| has_one(&self.pools[index]))?;
-        self.pools[index].idle.pop_back()
+        let coordinator = self.cx.clusters.get(&name.database).and_then(|known| known.coordinator());
+        let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Some(node))));
+        let taken = at_node.into_iter().chain([index]).find_map(|index| self.pools[index].idle.pop_back());
+        if taken.is_none() {
+            self.cx.tell_steward(Letter::Fill { pool: name });
+        }
+        taken
     }
 
     fn ask_for_survey(&mut self, id: ServerId, question: &str) {
@@ -110,7 +114,9 @@ impl Traffic {
 
     fn survey_over(&mut self) {
         let Some(look) = self.cx.survey.look.take() else { return };
-        self.looked(&look, Some(look.path.clone()), EVERY);
+        self.cx.clusters.read_since(&look.pool.database, look.began);
+        let again = if self.cx.clusters.is_in_doubt(&look.pool.database) { Duration::ZERO } else { EVERY };
+        self.looked(&look, Some(look.path.clone()), again);
     }
 
     /// The catalogue could not be read: transactions go to where they went, and those of pools that know nothing yet to the entry's servers.
@@ -145,7 +151,15 @@ impl Traffic {
         let due = self.cx.now + again;
         if let Some(index) = self.pools.find(&look.pool) {
             let looked = &mut self.pools[index].looked;
-            (looked.path, looked.due_at, looked.failed) = (path, due, false);
+            (looked.path, looked.due_at, looked.failed) = (path.clone(), due, false);
+        }
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            if pool.name.at(None) == *look.pool {
+                // Its user is the servers'.
+                let user = format!("\"{}\"", pool.name.user.replace('"', "\"\""));
+                pool.knowledge.path = path.as_ref().map(|path| path.replace("\"$user\"", &user).into());
+            }
         }
         // Another may be due by now.
         self.arm_survey(self.cx.now);

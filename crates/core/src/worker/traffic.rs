@@ -108,6 +108,7 @@ impl Traffic {
             && let Some(base) = self.pools.find(&name.at(None))
         {
             pool.credentials = self.pools[base].credentials.clone();
+            pool.knowledge.path.clone_from(&self.pools[base].knowledge.path);
         }
         pool.gate = self.gates.of(&name.database);
         if pool.limits.route.is_some() {

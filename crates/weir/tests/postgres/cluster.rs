@@ -154,7 +154,7 @@ fn a_transaction_goes_where_its_first_key_says() {
     for aid in 1..=12_i64 {
         let owner = nodes.owner(aid);
         client.batch_execute("begin isolation level repeatable read").unwrap();
-        client.batch_execute("set local work_mem = '4321kB'").unwrap();
+        client.batch_execute("set local statement_timeout = '4321s'").unwrap();
         assert_eq!(node_of(&mut client, &format!("{ASKS}{aid}")), owner);
         let mut show = |name: &str| {
             let rows = client.simple_query(&format!("show {name}")).unwrap();
@@ -164,7 +164,7 @@ fn a_transaction_goes_where_its_first_key_says() {
             })
         };
         assert_eq!(show("transaction_isolation").as_deref(), Some("repeatable read"));
-        assert_eq!(show("work_mem").as_deref(), Some("4321kB"));
+        assert_eq!(show("statement_timeout").as_deref(), Some("4321s"));
         // Any other row is there, too.
         node_of(&mut client, &format!("{ASKS}{}", aid + 1));
         client.batch_execute(&format!("update accounts set balance = 7 where aid = {aid}")).unwrap();
@@ -196,6 +196,11 @@ fn what_only_the_coordinator_does_right_is_refused_elsewhere() {
     let aid = (1..100).find(|aid| nodes.owner(*aid) == 2).unwrap();
     let lock = client.prepare("select pg_advisory_xact_lock($1)").unwrap();
     for sql in ["select pg_advisory_xact_lock(1)", "create table mine (id int)", "listen somebody"] {
+        // What may have made tables has the catalogue read again.
+        let since = Instant::now();
+        while node_of(&mut client, &format!("{ASKS}{aid}")) != 2 {
+            assert!(since.elapsed() < PATIENCE, "it is read");
+        }
         client.batch_execute("begin").unwrap();
         assert_eq!(node_of(&mut client, &format!("{ASKS}{aid}")), 2);
         let refused = client.batch_execute(sql).unwrap_err();
