@@ -145,6 +145,21 @@ impl Topology {
         self.nodes.get(&group)
     }
 
+    /// How many shards each node alone has: a table that is on one node as a whole is one.
+    pub fn shards(&self) -> BTreeMap<Group, u64> {
+        let mut shards = BTreeMap::new();
+        for relation in self.tables.values().flat_map(HashMap::values) {
+            match &relation.table {
+                Table::Hashed(hashed) => {
+                    hashed.shards.iter().for_each(|shard| *shards.entry(shard.group).or_default() += 1)
+                }
+                Table::Single(group) => *shards.entry(*group).or_default() += 1,
+                Table::Reference | Table::AtCoordinator => {}
+            }
+        }
+        shards
+    }
+
     /// `None`: it is no table of the cluster's, and has no such table's name.
     pub fn table(&self, name: &TableName) -> Option<&Table> {
         self.relation(&name.schema, &name.name).map(|relation| &relation.table)

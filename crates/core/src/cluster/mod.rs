@@ -8,7 +8,7 @@ pub(crate) mod survey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_cluster::topology::{COORDINATOR, Topology};
+use weir_cluster::topology::{COORDINATOR, Group, Topology};
 
 use crate::names::PoolName;
 use crate::peer::Endpoint;
@@ -30,6 +30,8 @@ pub(crate) struct Known {
     /// Of the catalogue that it was read from.
     pub(crate) fingerprint: Box<str>,
     pub(crate) topology: Topology,
+    /// How many each node alone has: counted once, since there may be very many.
+    pub(crate) shards: BTreeMap<Group, u64>,
     endpoints: BTreeMap<i32, Vec<Endpoint>>,
 }
 
@@ -37,7 +39,7 @@ impl Known {
     pub(crate) fn new(fingerprint: Box<str>, topology: Topology) -> Self {
         let at = |host: &str, port| vec![Endpoint::Tcp { host: host.into(), port }];
         let endpoints = topology.nodes().map(|(group, node)| (group.0, at(&node.host, node.port))).collect();
-        Self { fingerprint, topology, endpoints }
+        Self { fingerprint, shards: topology.shards(), topology, endpoints }
     }
 
     /// Of the nodes that answer any query.
@@ -62,6 +64,10 @@ pub(crate) struct Clusters {
 impl Clusters {
     pub(crate) fn get(&self, database: &str) -> Option<&Arc<Known>> {
         self.known.get(database)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Known>)> {
+        self.0.iter()
     }
 
     pub(crate) fn learn(&mut self, database: &str, known: Arc<Known>) {

@@ -1,6 +1,7 @@
 //! What is known of statements by their shapes: each is parsed once, and what it says of where it goes is kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_cluster::route::{Class, Route, Target, Values, Why};
 use weir_cluster::shape::Shape;
@@ -11,27 +12,41 @@ use weir_wire::frontend::BoundValue;
 use crate::parameters::ParameterSet;
 use crate::parameters::encodings::{reads_alike, reads_bytes};
 use crate::parameters::meanings::NAME_BYTES;
+use crate::time::Time;
 
 /// Shapes that are known at once, and bytes of them. Where there are more all are forgotten, and those that are still used come again.
 const SHAPES_MAX: usize = 4096;
 const BYTES_MAX: usize = 8 << 20;
 
-/// One shape, as it was said first.
 #[derive(Debug)]
-pub(crate) struct Known {
+struct Known {
     recipe: Recipe,
+    uses: Uses,
+}
+
+/// What SHOW ROUTES has of a shape.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Uses {
     /// The beginning of its first text.
-    pub(crate) text: Box<str>,
-    /// How often it went to each node, by its group.
+    pub(crate) text: Arc<str>,
+    /// How many transactions it gave their node, by that one's group; `None`: the entry's servers.
     pub(crate) counts: BTreeMap<Option<i32>, u64>,
     /// How it was last routed.
-    pub(crate) last: Option<Route>,
+    pub(crate) last: Option<(Time, Route)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Recipes {
-    by_shape: BTreeMap<Box<[u8]>, Known>,
+    by_shape: BTreeMap<Arc<[u8]>, Known>,
     bytes: usize,
+    /// Of statements that have no shape, or whose sessions are not followed.
+    doubtful: Uses,
+    /// What was routed last, while nobody knows whether it decides for its transaction.
+    routed: Option<(Option<Arc<[u8]>>, Route)>,
+}
+
+fn doubtful() -> Route {
+    Route { target: Target::Coordinator, class: Class::Other, why: Why::NotFollowed, table: None, key: None }
 }
 
 /// A statement as a client sends it.
@@ -79,9 +94,14 @@ impl Session<'_> {
             Some(Err(_)) => return None,
             None => self.path?,
         };
-        let schemas = names(path)?;
-        Some(schemas.into_iter().map(|name| if name == "$user" { self.user.to_owned() } else { name }).collect())
+        schemas(path, self.user)
     }
+}
+
+/// The schemas of a `search_path`.
+pub(crate) fn schemas(path: &str, user: &str) -> Option<Vec<String>> {
+    let schemas = names(path)?;
+    Some(schemas.into_iter().map(|name| if name == "$user" { user.to_owned() } else { name }).collect())
 }
 
 /// A list of names between commas, as `SplitIdentifierString` reads it (src/backend/utils/adt/varlena.c at REL_18_0).
@@ -148,58 +168,86 @@ fn is_text(type_oid: u32) -> bool {
 }
 
 impl Recipes {
-    /// Where a statement goes, and the shape's place in what is counted.
+    /// Where a statement goes.
     pub(crate) fn route(&mut self, said: Said<'_>, session: &Session<'_>, topology: &Topology) -> Route {
-        let doubtful = || Route {
-            target: Target::Coordinator,
-            class: Class::Other,
-            why: Why::NotFollowed,
-            table: None,
-            key: None,
+        let (shape, route) = match self.known_route(said, session, topology) {
+            Some((shape, route)) => (Some(shape), route),
+            None => (None, doubtful()),
         };
-        let Ok(text) = std::str::from_utf8(said.text) else { return doubtful() };
-        if !session.is_plain(said.text) {
-            return doubtful();
-        }
-        let Some(shape) = Shape::of(text, session.parameters.has_standard_strings()) else { return doubtful() };
-        let Some(schemas) = session.schemas() else { return doubtful() };
-        let path: Vec<&str> = schemas.iter().map(String::as_str).collect();
-        let known = self.of_shape(text, &shape);
-        let is_legible = session.is_legible();
-        let route = known.recipe.route(topology, &path, &Given { said, text, shape: &shape, is_legible });
-        known.last = Some(route.clone());
+        self.routed = Some((shape, route.clone()));
         route
     }
 
-    fn of_shape(&mut self, text: &str, shape: &Shape) -> &mut Known {
+    /// With its shape. `None`: nobody may guess.
+    fn known_route(
+        &mut self,
+        said: Said<'_>,
+        session: &Session<'_>,
+        topology: &Topology,
+    ) -> Option<(Arc<[u8]>, Route)> {
+        let text = std::str::from_utf8(said.text).ok().filter(|_| session.is_plain(said.text))?;
+        let shape = Shape::of(text, session.parameters.has_standard_strings())?;
+        let schemas = session.schemas()?;
+        let path: Vec<&str> = schemas.iter().map(String::as_str).collect();
+        let (key, known) = self.of_shape(text, &shape);
+        let is_legible = session.is_legible();
+        let route = known.recipe.route(topology, &path, &Given { said, text, shape: &shape, is_legible });
+        Some((Arc::clone(key), route))
+    }
+
+    fn of_shape(&mut self, text: &str, shape: &Shape) -> (&Arc<[u8]>, &Known) {
         if self.by_shape.len() >= SHAPES_MAX || self.bytes >= BYTES_MAX {
             (self.by_shape, self.bytes) = (BTreeMap::new(), 0);
         }
-        let bytes = &mut self.bytes;
         // An entry by reference, which maps do not have.
         if !self.by_shape.contains_key(shape.key()) {
-            *bytes += 2 * text.len();
-            let known = Known {
-                recipe: Recipe::of(text, shape),
-                text: text[..text.floor_char_boundary(TEXT_SHOWN_MAX)].into(),
-                counts: BTreeMap::new(),
-                last: None,
-            };
-            self.by_shape.insert(shape.key().into(), known);
+            self.bytes += 2 * text.len();
+            let shown = text[..text.floor_char_boundary(TEXT_SHOWN_MAX)].into();
+            let uses = Uses { text: shown, counts: BTreeMap::new(), last: None };
+            self.by_shape.insert(shape.key().into(), Known { recipe: Recipe::of(text, shape), uses });
         }
-        self.by_shape.get_mut(shape.key()).expect("it was put there")
+        self.by_shape.get_key_value(shape.key()).expect("it was put there")
     }
 
-    /// That text's transaction went there.
-    pub(crate) fn went(&mut self, text: &[u8], conforming: bool, node: Option<i32>) {
-        let shape = std::str::from_utf8(text).ok().and_then(|text| Shape::of(text, conforming));
-        if let Some(known) = shape.and_then(|shape| self.by_shape.get_mut(shape.key())) {
-            *known.counts.entry(node).or_default() += 1;
+    /// Nothing is routed yet of what decides next.
+    pub(crate) fn begin(&mut self) {
+        self.routed = None;
+    }
+
+    /// What was routed last has decided: its transaction goes there.
+    pub(crate) fn decided(&mut self, node: Option<i32>, now: Time) {
+        let Some((shape, route)) = self.routed.take() else { return };
+        let uses = match shape {
+            Some(shape) => self.by_shape.get_mut(&shape).map(|known| &mut known.uses),
+            None => Some(&mut self.doubtful),
+        };
+        if let Some(uses) = uses {
+            *uses.counts.entry(node).or_default() += 1;
+            uses.last = Some((now, route));
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
-        self.by_shape.values()
+    /// By their shapes, those that have decided; `None`: the doubtful ones.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (Option<&Arc<[u8]>>, &Uses)> {
+        let of_shapes = self.by_shape.iter().map(|(shape, known)| (Some(shape), &known.uses));
+        of_shapes.chain([(None, &self.doubtful)]).filter(|(_, uses)| uses.last.is_some())
+    }
+}
+
+impl Uses {
+    /// And what another worker has of the same shape.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (node, count) in other.counts {
+            *self.counts.entry(node).or_default() += count;
+        }
+        let at = |last: &Option<(Time, Route)>| last.as_ref().map(|(at, _)| *at);
+        if at(&other.last) > at(&self.last) {
+            self.last = other.last;
+        }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.values().sum()
     }
 }
 
@@ -208,7 +256,7 @@ const TEXT_SHOWN_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
-    use super::names;
+    use super::*;
 
     #[test]
     fn a_path_is_read_as_postgresql_does() {
@@ -216,5 +264,29 @@ mod tests {
         assert_eq!(names("A ,\"B\"\"c, d\",e").unwrap(), ["a", "B\"c, d", "e"]);
         assert_eq!(names("").unwrap(), Vec::<String>::new());
         assert_eq!((names("a b"), names("\"a"), names("É")), (None, None, None));
+    }
+
+    #[test]
+    fn what_decides_is_counted_once_by_its_shape() {
+        let (mut parameters, topology) = (ParameterSet::default(), Topology::default());
+        parameters.set("client_encoding", b"UTF8", true);
+        let session =
+            Session { parameters: &parameters, user: "alice", server_encoding: b"UTF8", path: Some("public") };
+        let mut recipes = Recipes::default();
+        let mut says = |text: &[u8], node: Option<i32>| {
+            recipes.begin();
+            recipes.route(Said { text, types: b"", bound: None }, &session, &topology);
+            recipes.decided(node, Time(1));
+            recipes.decided(node, Time(1));
+        };
+        says(b"select 1", Some(0));
+        says(b"select  2", Some(1));
+        says(b"select 'a'", None);
+        says(b"\xff", None);
+        recipes.route(Said { text: b"begin", types: b"", bound: None }, &session, &topology);
+        let told: Vec<_> = recipes.uses().map(|(_, uses)| (&*uses.text, uses.counts.clone())).collect();
+        let counts = |counts: &[(Option<i32>, u64)]| counts.iter().copied().collect::<BTreeMap<_, _>>();
+        let numbers = ("select 1", counts(&[(Some(0), 1), (Some(1), 1)]));
+        assert_eq!(told, [numbers, ("select 'a'", counts(&[(None, 1)])), ("", counts(&[(None, 1)]))]);
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum Command {
     /// What drivers set by themselves: it means nothing here.
     SetIgnored,
     Shutdown(crate::contract::event::Command),
+    /// The rest of the line, as it is.
+    ExplainRoute(Arc<str>),
     Empty,
 }
 
@@ -43,10 +45,12 @@ pub(crate) enum Show {
     Lists,
     Logins,
     Mem,
+    Nodes,
     Peers,
     PeerPools,
     Pins,
     Pools,
+    Routes,
     Servers,
     Sockets,
     State,
@@ -60,7 +64,7 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 26] = [
+    const ALL: [(&'static str, Self); 28] = [
         ("active_sockets", Self::ActiveSockets),
         ("clients", Self::Clients),
         ("config", Self::Config),
@@ -73,10 +77,12 @@ impl Show {
         ("lists", Self::Lists),
         ("logins", Self::Logins),
         ("mem", Self::Mem),
+        ("nodes", Self::Nodes),
         ("peers", Self::Peers),
         ("peer_pools", Self::PeerPools),
         ("pins", Self::Pins),
         ("pools", Self::Pools),
+        ("routes", Self::Routes),
         ("servers", Self::Servers),
         ("sockets", Self::Sockets),
         ("state", Self::State),
@@ -104,6 +110,9 @@ pub(super) const COMMAND_BYTES_MAX: usize = 8 * 1024;
 impl Command {
     /// What the line asks for, or why it cannot be understood.
     pub(super) fn parse(line: &str) -> Result<Self, String> {
+        if let Some(query) = behind(line, "explain").and_then(|rest| behind(rest, "route")) {
+            return explain_route(query);
+        }
         let invalid = || format!("invalid command '{}', use SHOW HELP;", line.trim());
         let words = words(line).ok_or_else(invalid)?;
         let (verb, argument) = match words.as_slice() {
@@ -138,6 +147,20 @@ impl Command {
             _ => Err(invalid()),
         }
     }
+}
+
+/// What follows that word.
+fn behind<'a>(line: &'a str, word: &str) -> Option<&'a str> {
+    let line = line.trim_start();
+    let (first, rest) = line.split_at(line.find(|c: char| c.is_ascii_whitespace() || c == ';').unwrap_or(line.len()));
+    first.eq_ignore_ascii_case(word).then_some(rest)
+}
+
+fn explain_route(query: &str) -> Result<Command, String> {
+    if query.bytes().all(|byte| byte == b';' || byte.is_ascii_whitespace()) {
+        return Err("EXPLAIN ROUTE needs a query".to_owned());
+    }
+    Ok(Command::ExplainRoute(query.trim().into()))
 }
 
 /// The words of a line, with what is in quotes as one and `=` by itself; `None` where a quote or anything behind a semicolon is left.
@@ -221,6 +244,17 @@ mod tests {
         {
             assert!(Command::parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_explained_is_the_rest_of_the_line() {
+        let explain = |query: &str| Ok(Command::ExplainRoute(query.into()));
+        assert_eq!(Command::parse("EXPLAIN ROUTE select ';''\"' = 1; x"), explain("select ';''\"' = 1; x"));
+        assert_eq!(Command::parse(" explain\n Route\tapp é 'a "), explain("app é 'a"));
+        for line in ["explain", "explain routes", "explain select 1", "explainroute select 1"] {
+            assert!(Command::parse(line).unwrap_err().contains("invalid command"), "{line}");
+        }
+        assert_eq!(Command::parse("explain route ; "), Err("EXPLAIN ROUTE needs a query".to_owned()));
     }
 
     #[test]

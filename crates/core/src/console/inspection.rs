@@ -17,7 +17,7 @@ use crate::steward::Steward;
 use crate::worker::lines::{Line, Lines};
 
 use super::command::Show;
-use super::report::{Answer, Cell, PeerReport, PoolReport};
+use super::report::{Answer, Cell, PeerReport, PoolReport, SearchPath};
 
 pub(crate) struct Inspection<'w> {
     pub(crate) cx: &'w Context,
@@ -59,6 +59,16 @@ impl Inspection<'_> {
                 self.count_clients(answer, &mut reports);
                 self.count_servers(answer, &mut reports);
                 self.report_pools(answer, reports);
+            }
+            Show::Nodes => {
+                let mut reports = self.pool_reports();
+                self.count_clients(answer, &mut reports);
+                self.count_servers(answer, &mut reports);
+                self.report_nodes(answer, &reports);
+            }
+            Show::Routes => {
+                let uses = self.cx.recipes.uses();
+                answer.routes = uses.map(|(shape, uses)| (shape.cloned(), uses.clone())).collect();
             }
             // Asked for in portions, by `Question::Rows`, or known without asking.
             Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => {}
@@ -113,6 +123,24 @@ impl Inspection<'_> {
             ..PoolReport::default()
         };
         answer.pools.insert((CONSOLE.into(), CONSOLE.into()), consoles);
+    }
+
+    /// Of databases that are a cluster's.
+    fn report_nodes(&self, answer: &mut Answer, reports: &[PoolReport]) {
+        for (pool, report) in self.pools.places().iter().zip(reports) {
+            if !pool.is_forgotten() && pool.database.cluster.is_some() {
+                let name = (Arc::clone(&pool.name.database), pool.name.node);
+                answer.nodes.entry(name).or_default().add(report);
+            }
+        }
+    }
+
+    pub(crate) fn search_paths(&self) -> BTreeMap<Arc<str>, SearchPath> {
+        let known = self.pools.iter().filter_map(|pool| Some((pool, pool.looked.path.clone()?)));
+        let named = |(pool, path): (&Pool, Box<str>)| {
+            (Arc::clone(&pool.name.database), SearchPath { user: Arc::clone(&pool.name.user), path })
+        };
+        known.map(named).collect()
     }
 
     fn count_clients(&self, answer: &mut Answer, reports: &mut [PoolReport]) {

@@ -1,8 +1,10 @@
 //! What a worker is asked for the console, and its share of the answer.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use crate::cluster::recipes::Uses;
 use crate::contract::names::Names;
 use crate::pool::gates::Gates;
 use crate::stats::Counters;
@@ -30,6 +32,8 @@ pub(crate) enum Question {
     KillClient(u64),
     /// Answered when all servers that were marked for closing are closed.
     WaitClose(Option<Arc<str>>),
+    /// What clients of each cluster look for names in.
+    SearchPaths,
     /// Who waits for that, or has paused, has gone, and is answered no more.
     Forget,
 }
@@ -131,6 +135,19 @@ pub(crate) struct Answer {
     pub(super) peers: BTreeMap<u16, PeerReport>,
     pub(super) watched: BTreeMap<(Arc<str>, Arc<str>), Watched>,
     pub(super) errors: Errors,
+    /// By database and node of a cluster; `None`: the entry's servers.
+    pub(super) nodes: BTreeMap<(Arc<str>, Option<i32>), PoolReport>,
+    /// By the shape of statements, and of those that have none.
+    pub(super) routes: BTreeMap<Option<Arc<[u8]>>, Uses>,
+    /// By database: of one of its users.
+    pub(crate) paths: BTreeMap<Arc<str>, SearchPath>,
+}
+
+/// `search_path` where nobody says otherwise.
+#[derive(Debug, Clone)]
+pub(crate) struct SearchPath {
+    pub(super) user: Arc<str>,
+    pub(super) path: Box<str>,
 }
 
 /// Cancel requests for the sessions of a peer.
@@ -171,6 +188,18 @@ impl Answer {
         self.errors += &share.errors;
         for (name, watched) in share.watched {
             *self.watched.entry(name).or_default() += watched;
+        }
+        for (name, report) in share.nodes {
+            self.nodes.entry(name).or_default().add(&report);
+        }
+        for (shape, uses) in share.routes {
+            match self.routes.entry(shape) {
+                Entry::Occupied(of_others) => of_others.into_mut().add(uses),
+                Entry::Vacant(place) => drop(place.insert(uses)),
+            }
+        }
+        for (database, path) in share.paths {
+            self.paths.entry(database).or_insert(path);
         }
     }
 }

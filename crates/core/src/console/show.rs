@@ -8,6 +8,7 @@ use weir_wire::report::{Report, Severity};
 use weir_wire::write::{self, ColumnType};
 
 use crate::client::Client;
+use crate::cluster::Clusters;
 use crate::names::CONSOLE;
 use crate::peer::Endpoint;
 use crate::pool::Pool;
@@ -17,7 +18,7 @@ use crate::settings::{Database, PeerSettings, PoolMode, Settings, UserSettings};
 
 use super::command::Show;
 use super::report::{Answer, Cell, PeerReport, PoolReport};
-use super::{names, watched};
+use super::{clusters, names, watched};
 
 pub(super) type Columns = &'static [(&'static str, ColumnType)];
 
@@ -219,10 +220,12 @@ pub(super) fn columns(show: Show) -> Columns {
         Show::Help => &[],
         Show::Lists => LISTS,
         Show::Mem => MEM,
+        Show::Nodes => clusters::NODES,
         Show::Peers => PEERS,
         Show::PeerPools => PEER_POOLS,
         Show::Pins => PINS,
         Show::Pools => POOLS,
+        Show::Routes => clusters::ROUTES,
         Show::State => STATE,
         Show::Stats => STATS,
         Show::StatsAverages => STATS_AVERAGES,
@@ -238,14 +241,15 @@ pub(super) fn help() -> Report {
     Report::new(Severity::Notice, "00000", "Console usage").detail(
         "\n\tSHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION|LISTS|STATE\n\
          \tSHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS|WORKERS|PINS|HISTOGRAMS|LOGINS|ERRORS\n\
-         \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_HOSTS|DNS_ZONES|MEM\n\
+         \tSHOW SOCKETS|ACTIVE_SOCKETS|PEERS|PEER_POOLS|DNS_HOSTS|DNS_ZONES|MEM|NODES|ROUTES\n\
+         \tEXPLAIN ROUTE [<db>] <query>\n\
          \tSET <setting> = <value>\n\tRELOAD\n\tPAUSE [<db>]\n\tSUSPEND\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\
          \tKILL [<db>]\n\tKILL_CLIENT <client_id>\n\tWAIT_CLOSE [<db>]\n\
          \tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS\n\tSHUTDOWN WAIT_FOR_CLIENTS",
     )
 }
 
-pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<Vec<Cell>> {
+pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings, known: &Clusters) -> Vec<Vec<Cell>> {
     match show {
         // Told already, as they came.
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets | Show::Pins => Vec::new(),
@@ -254,6 +258,8 @@ pub(super) fn rows(show: Show, answer: &mut Answer, settings: &Settings) -> Vec<
         Show::Peers => peers(settings),
         Show::PeerPools => peer_pools(answer, settings),
         Show::Mem => mem(answer, settings),
+        Show::Nodes => clusters::nodes(answer, settings, known),
+        Show::Routes => clusters::routes(answer),
         Show::Errors => watched::errors(answer),
         Show::Histograms => watched::histograms(answer),
         Show::Logins => watched::logins(answer),
@@ -384,7 +390,7 @@ fn console_database(answer: &Answer, settings: &Settings) -> Vec<Cell> {
 }
 
 /// All hosts of a list, as the file has them; they share a port.
-fn host_and_port(endpoints: &[Endpoint]) -> (Cell, u32) {
+pub(super) fn host_and_port(endpoints: &[Endpoint]) -> (Cell, u32) {
     let split = |endpoint: &Endpoint| match endpoint {
         Endpoint::Tcp { host, port } => (host.to_string(), u32::from(*port)),
         Endpoint::Unix { path } => match path.rsplit_once("/.s.PGSQL.") {
@@ -573,7 +579,7 @@ mod tests {
         for show in
             [Show::Pools, Show::Lists, Show::State, Show::Stats, Show::StatsTotals, Show::StatsAverages, Show::Version]
         {
-            let rows = rows(show, &mut answer, &settings);
+            let rows = rows(show, &mut answer, &settings, &Clusters::default());
             assert!(!rows.is_empty(), "{show:?}");
             for row in rows {
                 assert_eq!(row.len(), columns(show).len(), "{show:?}");

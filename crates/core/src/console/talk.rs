@@ -15,10 +15,11 @@ use crate::inbox::{Cursor, Inbox};
 use crate::mail::Letter;
 use crate::stats::Counters;
 
+use super::clusters;
 use super::command::{COMMAND_BYTES_MAX, Command, Show};
 use super::report::{Answer, Cell, Question};
 use super::session::{Console, Form, NAMES_MAX, Pending, Portal};
-use super::show;
+use super::show::{self, Columns};
 
 /// What comes of it for the client.
 pub(crate) enum Then {
@@ -151,8 +152,8 @@ impl Talk<'_> {
             return self.error("26000", "no such statement or portal".to_owned());
         };
         let columns = match Command::parse(&line) {
-            Ok(Command::Show(show)) => show::columns(show),
-            _ => &[],
+            Ok(command) => columns(&command),
+            Err(_) => &[],
         };
         self.cx.out.send(self.id, |out| {
             if statement {
@@ -177,7 +178,7 @@ impl Talk<'_> {
             Ok(command) => command,
             Err(text) => return self.refuse(form, "08P01", text),
         };
-        if !self.console.admin && !matches!(command, Command::Show(_) | Command::SetIgnored | Command::Empty) {
+        if !self.console.admin && !is_open(&command) {
             return self.refuse(form, "42501", "admin access needed".to_owned());
         }
         self.counters.queries += 1;
@@ -193,20 +194,7 @@ impl Talk<'_> {
             }
             Command::SetIgnored => return self.ignored(form),
             Command::Show(show) if show.has_portions() => return self.begin_rows(form, *show),
-            Command::Show(Show::Version | Show::DnsHosts | Show::DnsZones) => None,
-            // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
-            // is held when it does not take them.
-            Command::Show(show) => Some(Question::Report(*show)),
-            Command::Pause(name) => Some(Question::Pause(name.clone())),
-            Command::Resume(name) => Some(Question::Resume(name.clone())),
-            Command::Suspend => Some(Question::Suspend),
-            Command::Disable(name) => Some(Question::Disable(Arc::clone(name))),
-            Command::Enable(name) => Some(Question::Enable(Arc::clone(name))),
-            Command::Reconnect(name) => Some(Question::Reconnect(name.clone())),
-            Command::Kill(name) => Some(Question::Kill(name.clone())),
-            Command::KillClient(number) => Some(Question::KillClient(*number)),
-            Command::WaitClose(name) => Some(Question::WaitClose(name.clone())),
-            Command::Reload | Command::Set(_) | Command::Shutdown(_) => None,
+            _ => question(&command),
         };
         if let Some(name) = database_of(&command)
             && self.cx.settings.database(name).is_none()
@@ -302,10 +290,20 @@ impl Talk<'_> {
         let word = match &command {
             Command::Show(show) if show.has_portions() => "SHOW",
             Command::Show(show) => {
-                let rows = show::rows(*show, &mut answer, &self.cx.settings);
-                self.describe_rows(form, *show);
-                self.rows(form, *show, &rows);
+                let rows = show::rows(*show, &mut answer, &self.cx.settings, &self.cx.clusters);
+                self.describe_rows(form, &command);
+                self.rows(form, &command, &rows);
                 "SHOW"
+            }
+            Command::ExplainRoute(asked) => {
+                match clusters::explain(asked, &answer.paths, &self.cx.settings, &self.cx.clusters) {
+                    Ok(row) => {
+                        self.describe_rows(form, &command);
+                        self.rows(form, &command, &[row]);
+                    }
+                    Err(text) => return self.refuse(form, "08P01", text),
+                }
+                "EXPLAIN"
             }
             Command::Pause(_) => "PAUSE",
             Command::Resume(_) => "RESUME",
@@ -322,30 +320,24 @@ impl Talk<'_> {
         self.done(form, word);
     }
 
-    fn describe_rows(&mut self, form: Form, show: Show) {
+    fn describe_rows(&mut self, form: Form, command: &Command) {
         if form == Form::Simple {
-            self.cx.out.send(self.id, |out| write::row_description(out, show::columns(show), false));
+            self.cx.out.send(self.id, |out| write::row_description(out, columns(command), false));
         }
     }
 
-    fn rows(&mut self, form: Form, show: Show, rows: &[Vec<Cell>]) {
+    fn rows(&mut self, form: Form, command: &Command, rows: &[Vec<Cell>]) {
         let binary = matches!(form, Form::Extended { binary: true });
-        let columns = show::columns(show);
+        let columns = columns(command);
         self.cx.out.send(self.id, |out| rows.iter().for_each(|row| show::write_row(out, columns, row, binary)));
     }
 
     /// Where there may be a row for each of many connections, workers are asked one after the other, a portion at a time.
     fn begin_rows(&mut self, form: Form, show: Show) {
-        self.describe_rows(form, show);
+        let command = Command::Show(show);
+        self.describe_rows(form, &command);
         let rest = Some((WorkerId(0), 0));
-        let pending = Pending {
-            command: Command::Show(show),
-            form,
-            answers_due: 1,
-            answer: Answer::default(),
-            rest,
-            asked: WorkerId(0),
-        };
+        let pending = Pending { command, form, answers_due: 1, answer: Answer::default(), rest, asked: WorkerId(0) };
         self.console.pending = Some(Box::new(pending));
         self.goes_on();
     }
@@ -373,7 +365,7 @@ impl Talk<'_> {
             None => Some((next, 0)).filter(|_| next.0 < workers),
         };
         let is_last = pending.rest.is_none();
-        self.rows(form, show, &share.rows);
+        self.rows(form, &Command::Show(show), &share.rows);
         if !is_last {
             return Then::Later;
         }
@@ -413,6 +405,40 @@ fn next_message(inbox: &mut Inbox, cursor: &mut Cursor<'_>) -> Result<Option<(Fr
     };
     let message = inbox.take_whole(cursor, total_len)?;
     Ok(known.zip(message))
+}
+
+/// What all workers are asked. `None`: nobody is.
+fn question(command: &Command) -> Option<Question> {
+    match command {
+        Command::Show(Show::Version | Show::DnsHosts | Show::DnsZones) => None,
+        // The rows of SHOW CONFIG are nobody's to tell; but a pipeline of them has to wait for each as for others, so that its client
+        // is held when it does not take them.
+        Command::Show(show) => Some(Question::Report(*show)),
+        Command::Pause(name) => Some(Question::Pause(name.clone())),
+        Command::Resume(name) => Some(Question::Resume(name.clone())),
+        Command::Suspend => Some(Question::Suspend),
+        Command::Disable(name) => Some(Question::Disable(Arc::clone(name))),
+        Command::Enable(name) => Some(Question::Enable(Arc::clone(name))),
+        Command::Reconnect(name) => Some(Question::Reconnect(name.clone())),
+        Command::Kill(name) => Some(Question::Kill(name.clone())),
+        Command::KillClient(number) => Some(Question::KillClient(*number)),
+        Command::WaitClose(name) => Some(Question::WaitClose(name.clone())),
+        Command::ExplainRoute(_) => Some(Question::SearchPaths),
+        Command::Reload | Command::Set(_) | Command::Shutdown(_) | Command::SetIgnored | Command::Empty => None,
+    }
+}
+
+fn columns(command: &Command) -> Columns {
+    match command {
+        Command::Show(show) => show::columns(*show),
+        Command::ExplainRoute(_) => clusters::EXPLAINED,
+        _ => &[],
+    }
+}
+
+/// Whoever may look may use it.
+fn is_open(command: &Command) -> bool {
+    matches!(command, Command::Show(_) | Command::ExplainRoute(_) | Command::SetIgnored | Command::Empty)
 }
 
 fn database_of(command: &Command) -> Option<&Arc<str>> {

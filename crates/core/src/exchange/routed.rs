@@ -117,16 +117,19 @@ impl<'w> Unrouted<'w> {
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
             return Verdict::Stop(Exit::NeedsNode(None));
         };
-        if self.cx.clusters.is_in_doubt(&self.session.database) && self.session.begun.is_none() {
+        if self.cx.clusters.is_in_doubt(&self.session.database) {
             return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
         }
+        self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
             Look::Needs(need) => return Verdict::More(need),
             Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total),
             Look::Ends => return self.ends_nothing(&bytes[HEADER_LEN..total], total),
             Look::Goes(target) => target,
         };
-        Verdict::Stop(Exit::NeedsNode(self.node(target, &known, route)))
+        let node = self.node(target, &known, route);
+        self.cx.recipes.decided(node, self.cx.now);
+        Verdict::Stop(Exit::NeedsNode(node))
     }
 
     fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {

@@ -60,6 +60,7 @@ impl Process {
                 }
                 return self.closing_progress();
             }
+            Question::SearchPaths => answer.paths = self.inspection().search_paths(),
             Question::Forget => return self.closing_waits.retain(|(to, own, _)| (*to, Some(*own)) != (from, asker)),
             Question::Suspend => answer.refusal = self.suspend().err(),
             Question::Resume(name) => answer.refusal = self.resume_pools(name.as_deref()).err(),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use weir_core::Settings;
 use weir_core::auth::Secret;
 use weir_core::contract::Endpoint;
-use weir_core::settings::{AuthType, Database, PeerSettings, PoolMode, SessionState, TlsMode, UserSettings};
+use weir_core::settings::{
+    AuthType, ClusterKind, Database, PeerSettings, PoolMode, SessionState, TlsMode, UserSettings,
+};
 use weir_core::time::Duration;
 
 use super::outside;
@@ -212,6 +214,7 @@ pub fn database(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
             "dbname" => database.server_database = Some(value.into()),
             "user" => database.forced_user = Some(value.into()),
             "password" => database.forced_password = Some(Secret::parse(&value)),
+            "cluster" => database.cluster = Some(ClusterKind::Citus),
             "pool_size" => database.pool_size = Some(number(&value)?),
             "pool_mode" => database.pool_mode = Some(pool_mode(&value)?),
             "server_lifetime" => database.server_lifetime = Some(duration(&value)?),
