@@ -67,7 +67,7 @@ impl Clusters {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Known>)> {
-        self.0.iter()
+        self.known.iter()
     }
 
     pub(crate) fn learn(&mut self, database: &str, known: Arc<Known>) {

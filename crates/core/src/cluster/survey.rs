@@ -77,8 +77,10 @@ impl Look {
     pub(crate) fn row(&mut self, values: Option<&[Option<&[u8]>]>) {
         let text = |value: &Option<&[u8]>| value.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let row: Row = values.unwrap_or_default().iter().map(text).collect();
-        self.bytes += row.iter().flatten().map(String::len).sum::<usize>() + size_of::<Row>();
-        if self.bytes <= BYTES_MAX {
+        let texts: usize = row.iter().flatten().map(String::len).sum();
+        self.bytes += texts + row.len() * size_of::<Option<String>>() + size_of::<Row>();
+        let is_more = !self.asks_all && !self.rows.is_empty();
+        if self.bytes <= BYTES_MAX && !is_more {
             self.rows.push(row);
         }
     }

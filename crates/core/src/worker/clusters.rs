@@ -46,6 +46,8 @@ impl Process {
                 if let Some(base) = service.traffic.pool_for(&base) {
                     service.traffic.joins(waiting.client, base);
                     service.queue_by_time(base, waiting.client, waiting.since);
+                    // More of them, perhaps, than there are idle servers.
+                    service.traffic.ask_behind(base);
                 }
             }
         }

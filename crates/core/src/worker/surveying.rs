@@ -7,7 +7,6 @@ use weir_wire::write;
 use crate::cluster::survey::{AGAIN, EVERY, Look, Step};
 use crate::id::{ServerId, WorkerId};
 use crate::mail::Letter;
-use crate::pool::Pool;
 use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
