@@ -209,6 +209,7 @@ pub(crate) struct Session {
     pub(crate) cancel_key: Box<[u8]>,
     pub(crate) discard: Discard,
     /// What begins a transaction that has no server yet.
+    #[expect(clippy::box_collection, reason = "it takes a pointer of each session, and few have one")]
     pub(crate) begun: Option<Box<Vec<u8>>>,
     pub(crate) limits: Sparse<Limits>,
     /// The last batch on the server that it had last.
