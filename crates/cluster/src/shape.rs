@@ -8,6 +8,9 @@ use std::ops::Range;
 /// Of a longer text there is no shape.
 pub const LONGEST: usize = 64 * 1024;
 
+/// Comments within one.
+const INNER_COMMENTS_MAX: usize = 16;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Digits, with a point or an exponent: a sign before them is an operator.
@@ -221,17 +224,20 @@ impl Lexer<'_> {
         length.map_or(self.text.len(), |length| self.at + length)
     }
 
-    /// Comments may stand in comments.
+    /// Comments may stand in comments. The parser takes a time for them that grows with the square of how many do.
     fn past_comment(&self) -> Option<usize> {
-        let (mut depth, mut at) = (0, self.at);
+        let (mut depth, mut inner, mut at) = (0, 0, self.at);
         loop {
             match self.text.get(at..at + 2)? {
-                b"/*" => (depth, at) = (depth + 1, at + 2),
+                b"/*" => (depth, inner, at) = (depth + 1, inner + 1, at + 2),
                 b"*/" => (depth, at) = (depth - 1, at + 2),
                 _ => at += 1,
             }
             if depth == 0 {
                 return Some(at);
+            }
+            if inner > INNER_COMMENTS_MAX {
+                return None;
             }
         }
     }

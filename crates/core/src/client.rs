@@ -262,6 +262,11 @@ impl Session {
         doing_due.min(limits.transaction_due(self.transaction_at))
     }
 
+    /// It may have begun a transaction that has no server yet.
+    pub(crate) fn does_without_server(&self) -> Doing {
+        if self.discard == Discard::Begun { Doing::IdleInTransaction } else { Doing::Idle }
+    }
+
     /// It does something else from now on; answers until when it may.
     #[inline]
     pub(crate) fn begins(&mut self, doing: Doing, now: Time) -> Time {

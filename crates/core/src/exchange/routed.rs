@@ -250,7 +250,9 @@ impl<'w> Unrouted<'w> {
             return Verdict::Stop(Exit::NeedsNode(self.coordinator()));
         }
         let begun = self.session.begun.get_or_insert_default();
-        if !begun.is_empty() {
+        if begun.is_empty() {
+            self.session.transaction_at = self.cx.now;
+        } else {
             begun.push(b';');
         }
         begun.extend_from_slice(text.trim_ascii().strip_suffix(b";").unwrap_or(text));

@@ -1,6 +1,6 @@
 //! Until when each client and server may do what it is doing, and what becomes of it then.
 
-use crate::client::{ClientState, Doing, Limits, Link, after};
+use crate::client::{ClientState, Discard, Doing, Limits, Link, after};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::making::login_failure::LoginFailure;
@@ -69,6 +69,12 @@ impl Service {
                         Some(server) => Failure::PinTimeout { held: server.kept.held().words() },
                         None => Failure::IdleTimeout,
                     },
+                }
+            }
+            (ClientState::Ready(session), Link::None) if session.discard == Discard::Begun => {
+                match session.limits.transaction_due(session.transaction_at) <= now {
+                    true => Failure::TransactionTimeout,
+                    false => Failure::IdleTransactionTimeout,
                 }
             }
             (ClientState::Ready(_), _) => Failure::IdleTimeout,

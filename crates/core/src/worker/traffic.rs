@@ -258,7 +258,7 @@ impl Traffic {
                     server.filter(|_| doing == Doing::Idle).map(|server| pin_due(server, &self.pools, &self.cx));
                 session.due(doing).min(pinned.unwrap_or(Time::NEVER))
             }
-            (ClientState::Ready(session), Link::None) => session.due(Doing::Idle),
+            (ClientState::Ready(session), Link::None) => session.due(session.does_without_server()),
             (ClientState::Console(console), _) if console.has_rest() => now,
             _ => Time::NEVER,
         };

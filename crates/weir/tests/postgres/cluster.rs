@@ -270,3 +270,46 @@ fn who_wants_the_coordinator_gets_it() {
         assert_eq!(node_of(&mut client, &format!("{ASKS}{aid}")), 0);
     }
 }
+
+/// Also where a table of the same name is on the coordinator alone.
+#[test]
+fn names_mean_what_they_mean_on_the_coordinator() {
+    let nodes = Nodes::start();
+    let weir = nodes.weir("");
+    let mut client = weir.client();
+    let aid = (1..100).find(|aid| nodes.owner(*aid) == 2).unwrap();
+    let balance = |client: &mut Client| {
+        let rows = client.simple_query(&format!("select balance from accounts where aid = {aid}")).unwrap();
+        rows.iter().find_map(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+    };
+    assert_eq!(balance(&mut client).as_deref(), Some("0"));
+    // Made and used at once, while what is known of the catalogue is older.
+    let makes = format!(
+        "create schema apart; create table apart.accounts (aid bigint, balance bigint); insert into apart.accounts values ({aid}, 99)"
+    );
+    client.batch_execute(&makes).unwrap();
+    client.batch_execute("set search_path = apart, public").unwrap();
+    assert_eq!(balance(&mut client).as_deref(), Some("99"));
+    client.batch_execute("reset search_path").unwrap();
+    client.batch_execute("begin; set local search_path = apart, public").unwrap();
+    assert_eq!(balance(&mut client).as_deref(), Some("99"));
+    client.batch_execute("rollback").unwrap();
+    client.batch_execute("begin").unwrap();
+    client.batch_execute("set local search_path = apart, public").unwrap();
+    assert_eq!(balance(&mut client).as_deref(), Some("99"));
+    client.batch_execute("commit").unwrap();
+    // What PostgreSQL refuses is refused where it is said, and the transaction has failed.
+    client.batch_execute("begin").unwrap();
+    assert!(client.batch_execute("set local work_mem = 'nonsense'").is_err());
+    assert_eq!(client.batch_execute("select 1").unwrap_err().code(), Some(&SqlState::IN_FAILED_SQL_TRANSACTION));
+    client.batch_execute("rollback").unwrap();
+    // One that is too long to be held back.
+    client.batch_execute(&format!("begin{}", " ".repeat(5000))).unwrap();
+    client.batch_execute(&format!("update accounts set balance = 5 where aid = {aid}")).unwrap();
+    client.batch_execute("rollback").unwrap();
+    client.batch_execute("set local statement_timeout = '1s'").unwrap();
+    assert_eq!(balance(&mut client).as_deref(), Some("0"));
+}
