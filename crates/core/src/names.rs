@@ -55,6 +55,11 @@ impl PoolName {
         }
     }
 
+    /// Both are for the same clients, at whichever nodes.
+    pub(crate) fn is_for_those_of(&self, other: &Self) -> bool {
+        (&self.database, &self.user, self.looks_up) == (&other.database, &other.user, other.looks_up)
+    }
+
     /// Those for the same clients at that node, or at the entry's.
     pub(crate) fn at(&self, node: Option<i32>) -> Self {
         Self { database: Arc::clone(&self.database), user: Arc::clone(&self.user), looks_up: self.looks_up, node }

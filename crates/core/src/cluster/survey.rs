@@ -139,11 +139,9 @@ impl Survey {
     }
 }
 
-/// What a pool knows for its user.
+/// When the catalogue is looked at for a pool's user.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// `None`: nobody has asked yet, or the answer was an error.
-    pub(crate) path: Option<Box<str>>,
     /// When to look again.
     pub(crate) due_at: Time,
     /// The last look failed.

@@ -136,7 +136,7 @@ impl Inspection<'_> {
     }
 
     pub(crate) fn search_paths(&self) -> BTreeMap<Arc<str>, SearchPath> {
-        let known = self.pools.iter().filter_map(|pool| Some((pool, pool.looked.path.clone()?)));
+        let known = self.pools.iter().filter_map(|pool| Some((pool, pool.knowledge.path.clone()?)));
         let named = |(pool, path): (&Pool, Box<str>)| {
             (Arc::clone(&pool.name.database), SearchPath { user: Arc::clone(&pool.name.user), path })
         };

@@ -123,7 +123,7 @@ impl<'w> Unrouted<'w> {
         self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
             Look::Needs(need) => return Verdict::More(need),
-            Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total),
+            Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total, &known),
             Look::Ends => return self.ends_nothing(&bytes[HEADER_LEN..total], total),
             Look::Goes(target) => target,
         };
@@ -214,13 +214,9 @@ impl<'w> Unrouted<'w> {
             parameters: &self.session.parameters,
             user: &self.pool.name.user,
             server_encoding: base.and_then(|base| base.welcome.as_ref()).map_or(b"", |welcome| welcome.encoding()),
-            path: base.and_then(|base| base.looked.path.as_deref()),
+            path: self.pool.knowledge.path.as_deref(),
         };
         self.cx.recipes.route(said, &session, &known.topology)
-    }
-
-    fn coordinator(&self) -> Option<i32> {
-        self.cx.clusters.get(&self.session.database).and_then(|known| known.coordinator())
     }
 
     /// The pool's node; `None`: whichever the entry leads to.
@@ -244,10 +240,10 @@ impl<'w> Unrouted<'w> {
     }
 
     /// A transaction begins, or goes on to say what it is, and nobody can tell where yet. PostgreSQL answers that alike on every node.
-    fn holds_back(&mut self, body: &[u8], total: usize) -> Verdict {
+    fn holds_back(&mut self, body: &[u8], total: usize, known: &Known) -> Verdict {
         let text = frontend::query(body).unwrap_or_default();
         if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
-            return Verdict::Stop(Exit::NeedsNode(self.coordinator()));
+            return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
         }
         let begun = self.session.begun.get_or_insert_default();
         if begun.is_empty() {
@@ -315,7 +311,7 @@ fn certain(routed: &Route, begins: bool) -> Target {
 }
 
 /// More than one statement, perhaps.
-fn is_several(text: &[u8]) -> bool {
+pub(super) fn is_several(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     text.strip_suffix(b";").unwrap_or(text).contains(&b';')
 }

@@ -1,4 +1,4 @@
-//! Clusters' catalogues are looked at, one after the other, on servers that are idle: any node tells the same.
+//! Clusters' catalogues are looked at, one after the other, on servers of the coordinator's that are idle.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Traffic {
             && self
                 .pools
                 .iter()
-                .any(|other| (other.clients > 0 || other.servers > 0) && other.name.at(None) == *pool.name)
+                .any(|other| (other.clients > 0 || other.servers > 0) && other.name.is_for_those_of(&pool.name))
     }
 
     /// An idle server of that user's at the coordinator: views and local tables may be nowhere else.
@@ -115,7 +115,15 @@ impl Traffic {
         let Some(look) = self.cx.survey.look.take() else { return };
         self.cx.clusters.read_since(&look.pool.database, look.began);
         let again = if self.cx.clusters.is_in_doubt(&look.pool.database) { Duration::ZERO } else { EVERY };
-        self.looked(&look, Some(look.path.clone()), again);
+        for index in self.pools.indexes() {
+            let pool = &mut self.pools[index];
+            if pool.name.is_for_those_of(&look.pool) {
+                // Its user is the servers'.
+                let user = format!("\"{}\"", pool.name.user.replace('"', "\"\""));
+                pool.knowledge.path = Some(look.path.replace("\"$user\"", &user).into());
+            }
+        }
+        self.looked(&look, again);
     }
 
     /// The catalogue could not be read: transactions go to where they went, and those of pools that know nothing yet to the entry's servers.
@@ -129,8 +137,7 @@ impl Traffic {
                 look.pool.database
             ));
         }
-        let path = self.pools.find(&look.pool).and_then(|index| self.pools[index].looked.path.clone());
-        self.looked(&look, path, EVERY);
+        self.looked(&look, EVERY);
         if let Some(index) = self.pools.find(&look.pool) {
             self.pools[index].looked.failed = true;
         }
@@ -141,24 +148,15 @@ impl Traffic {
         if self.cx.survey.asks(id)
             && let Some(look) = self.cx.survey.look.take()
         {
-            let path = self.pools.find(&look.pool).and_then(|index| self.pools[index].looked.path.clone());
-            self.looked(&look, path, AGAIN);
+            self.looked(&look, AGAIN);
         }
     }
 
-    fn looked(&mut self, look: &Look, path: Option<Box<str>>, again: Duration) {
+    fn looked(&mut self, look: &Look, again: Duration) {
         let due = self.cx.now + again;
         if let Some(index) = self.pools.find(&look.pool) {
             let looked = &mut self.pools[index].looked;
-            (looked.path, looked.due_at, looked.failed) = (path.clone(), due, false);
-        }
-        for index in self.pools.indexes() {
-            let pool = &mut self.pools[index];
-            if pool.name.at(None) == *look.pool {
-                // Its user is the servers'.
-                let user = format!("\"{}\"", pool.name.user.replace('"', "\"\""));
-                pool.knowledge.path = path.as_ref().map(|path| path.replace("\"$user\"", &user).into());
-            }
+            (looked.due_at, looked.failed) = (due, false);
         }
         // Another may be due by now.
         self.arm_survey(self.cx.now);

@@ -206,7 +206,7 @@ impl Traffic {
         }
         let (name, credentials) = (Arc::clone(&self.pools[index].name), self.pools[index].credentials.clone());
         for other in self.pools.indexes() {
-            if self.pools[other].name.node.is_some() && self.pools[other].name.at(None) == *name {
+            if self.pools[other].name.node.is_some() && self.pools[other].name.is_for_those_of(&name) {
                 self.pools[other].credentials = credentials.clone();
                 self.pools[other].login_succeeded();
             }
