@@ -150,10 +150,9 @@ impl Values for Given<'_> {
         let bound = self.said.bound?.get(place)?;
         let type_oid = self.said.types.get(place * 4..place * 4 + 4).and_then(|bytes| bytes.first_chunk());
         let type_oid = type_oid.map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        let is_readable = bound.is_binary || self.is_legible || bound.value.is_none_or(<[u8]>::is_ascii);
         // A letter of another encoding may be another one in the server's, in binary, too.
         let is_readable =
-            is_readable && (self.is_legible || bound.value.is_none_or(<[u8]>::is_ascii) || !is_text(type_oid));
+            self.is_legible || bound.value.is_none_or(<[u8]>::is_ascii) || (bound.is_binary && !is_text(type_oid));
         is_readable.then_some(weir_cluster::route::Parameter {
             type_oid,
             is_binary: bound.is_binary,

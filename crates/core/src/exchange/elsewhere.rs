@@ -6,6 +6,7 @@ use weir_wire::FrontendTag;
 use weir_wire::frontend::{self, BindNames, Parse};
 use weir_wire::report::{Report, Severity};
 
+use super::routed::is_several;
 use super::{Exchange, Verdict};
 use crate::cluster::recipes::{Said, Session};
 use crate::message::Message;
@@ -56,13 +57,10 @@ impl Exchange<'_> {
         let is_said = |list: &[&str]| words().any(|word| list.contains(&word));
         match (route.class, route.why) {
             (Class::Other, Why::Local) => true,
-            (Class::Other, Why::Ddl) => {
-                !creates_temporary(&words().take(4).collect::<Vec<_>>())
-                    || lower.trim_end().trim_end_matches(';').contains(';')
-            }
+            (Class::Other, Why::Ddl) => !creates_temporary(&words().take(4).collect::<Vec<_>>()) || is_several(text),
             // Of one statement that was read the words tell nothing more.
             (Class::Other, Why::Function | Why::Unknown | Why::Catalogue | Why::Type | Why::Default)
-                if !lower.trim_end().trim_end_matches(';').contains(';') =>
+                if !is_several(text) =>
             {
                 OF_ONE_NODE.iter().any(says)
             }

@@ -32,8 +32,8 @@ WITH own AS (
         AND (e.extname OPERATOR(pg_catalog.=) ANY(E'{bloom,btree_gin,btree_gist,citext,cube,dict_int,dict_xsyn,earthdistance,file_fdw,fuzzystrmatch,h3,hstore,intagg,intarray,ip4r,isn,lo,ltree,pageinspect,pg_bigm,pg_buffercache,pg_freespacemap,pg_prewarm,pg_stat_statements,pg_trgm,pg_visibility,pg_walinspect,pgcrypto,pgrowlocks,pgstattuple,plpgsql,postgis,postgres_fdw,rum,seg,semver,sslinfo,tcn,tdigest,topn,tsm_system_rows,tsm_system_time,unaccent,uuid-ossp,vector}'::pg_catalog.name[])
             OR p.proname OPERATOR(pg_catalog.=) ANY(E'{approximate_row_count,interpolate,locf,time_bucket,time_bucket_gapfill,time_bucket_ng}'::pg_catalog.name[])
                 AND e.extname OPERATOR(pg_catalog.=) E'timescaledb'
-            -- A trigger on each of its tables, and a type of its own: without these each text that says `=` would be looked behind.
-            OR p.proname OPERATOR(pg_catalog.~) E'^(citus_truncate_trigger|cluster_clock_(in|out|recv|send|eq|ne|lt|le|gt|ge|cmp|logical))$'
+            -- Of its own type: without these each text that says `=` would be looked behind.
+            OR p.proname OPERATOR(pg_catalog.~) E'^(cluster_clock_(in|out|recv|send|eq|ne|lt|le|gt|ge|cmp|logical))$'
                 AND e.extname OPERATOR(pg_catalog.=) E'citus'
             OR p.proname OPERATOR(pg_catalog.=) E'normal_rand' AND e.extname OPERATOR(pg_catalog.=) E'tablefunc'
             OR p.proname OPERATOR(pg_catalog.<>) E'xpath_table' AND e.extname OPERATOR(pg_catalog.=) E'xml2')
