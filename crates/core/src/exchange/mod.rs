@@ -5,6 +5,7 @@
 
 mod altering;
 mod analysed;
+mod begun;
 mod completed;
 mod deallocated;
 mod elsewhere;

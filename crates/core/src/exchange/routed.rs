@@ -9,6 +9,7 @@ use weir_cluster::route::{Class, Route, Target};
 use weir_wire::frontend::{self, BindNames, Parse};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
+use super::begun::{self, Lone};
 use super::{Around, Exit, Verdict};
 use crate::client::{self, ClientState, Discard, Link};
 use crate::cluster::Known;
@@ -19,6 +20,7 @@ use crate::id::ClientId;
 use crate::inbox::{self, Cursor, Inbox, Piece};
 use crate::pool::{Pool, Pools};
 use crate::settings;
+use crate::statements::Under;
 use crate::statements::definition::text_of;
 
 /// Messages, and their bytes, that are looked at for a key.
@@ -32,9 +34,9 @@ enum Look {
     /// So many bytes must be there.
     Needs(usize),
     Goes(Target),
-    /// The message in hand is answered here, and nothing else is known yet.
-    Begins,
-    Ends,
+    /// So many bytes in hand are answered here, and nothing else is known yet.
+    Begins(Lone, usize),
+    Ends(Lone, usize),
 }
 
 /// A client whose requests are looked at while it has no server.
@@ -97,12 +99,12 @@ impl<'w> Unrouted<'w> {
                 self.inbox.expect_rest(total, present, false);
                 Verdict::Used(present)
             }
-            _ => self.before_server(bytes, total),
+            _ => self.before_server(bytes),
         }
     }
 
     /// Ahead of what needs a server.
-    fn before_server(&mut self, bytes: &[u8], total: usize) -> Verdict {
+    fn before_server(&mut self, bytes: &[u8]) -> Verdict {
         let Some(route) = self.pool.limits.route else {
             // It may have been a cluster.
             return Verdict::Stop(if self.pool.name.node.is_some() {
@@ -123,8 +125,8 @@ impl<'w> Unrouted<'w> {
         self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
             Look::Needs(need) => return Verdict::More(need),
-            Look::Begins => return self.holds_back(&bytes[HEADER_LEN..total], total, &known),
-            Look::Ends => return self.ends_nothing(&bytes[HEADER_LEN..total], total),
+            Look::Begins(lone, total) => return self.holds_back(&lone, total, &known),
+            Look::Ends(lone, total) => return self.ends_nothing(&lone, total),
             Look::Goes(target) => target,
         };
         let node = self.node(target, &known, route);
@@ -136,6 +138,7 @@ impl<'w> Unrouted<'w> {
         let mut parsed: Vec<Parse<'_>> = Vec::new();
         // What follows in a transaction may mean something on the coordinator alone: without a key it begins there.
         let mut begins = self.session.begun.is_some();
+        let mut follows = false;
         let (mut at, mut target) = (0, if begins { Target::Coordinator } else { Target::Any });
         for _ in 0..MESSAGES_MAX {
             let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER_LEN>()) else {
@@ -156,15 +159,11 @@ impl<'w> Unrouted<'w> {
                 FrontendTag::Query => {
                     let Ok(text) = frontend::query(body) else { break };
                     let routed = self.route_of(Said { text, types: b"", bound: None }, known);
-                    if is_first && route != settings::Route::Coordinator {
-                        match routed.class {
-                            Class::Begins if self.session.begun.is_none() && is_lone(text) => return Look::Begins,
-                            Class::Follows if begins && is_sure_to_be_set(text) => return Look::Begins,
-                            Class::Ends if begins && ends_plainly(text) => return Look::Ends,
-                            _ => {}
-                        }
+                    if let Some(look) = self.without(text, routed.class, route).filter(|_| is_first) {
+                        return look(Lone::query(text), end);
                     }
-                    return Look::Goes(certain(&routed, begins || is_several(text)));
+                    let target = certain(&routed, begins || is_several(text));
+                    return Look::Goes(if follows { Target::Coordinator } else { target });
                 }
                 FrontendTag::Parse => {
                     let Ok(parse) = Parse::read(body) else { break };
@@ -183,16 +182,37 @@ impl<'w> Unrouted<'w> {
                     routed
                 }
                 FrontendTag::Describe | FrontendTag::Execute | FrontendTag::Close => continue,
-                FrontendTag::Sync | FrontendTag::Flush | FrontendTag::Terminate => break,
+                FrontendTag::Sync => {
+                    let Some(lone) = Lone::batch(&bytes[..end], self.session) else { break };
+                    let class = self.route_of(Said { text: &lone.text, types: b"", bound: None }, known).class;
+                    let look = self.without(&lone.text, class, route);
+                    return look.map_or(Look::Goes(target), |look| look(lone, end));
+                }
+                FrontendTag::Flush | FrontendTag::Terminate => break,
                 _ => return Look::Goes(Target::Coordinator),
             };
             match routed.class {
                 Class::Begins => (begins, target) = (true, Target::Coordinator),
                 Class::Ends | Class::Shows => {}
+                // Alone it may be answered; what is behind it may be read by it.
+                Class::Follows => (follows, target) = (true, Target::Coordinator),
+                _ if follows => return Look::Goes(Target::Coordinator),
                 _ => return Look::Goes(certain(&routed, begins)),
             }
         }
         Look::Goes(target)
+    }
+
+    /// Whether it is answered while its transaction has no server.
+    fn without(&self, text: &[u8], class: Class, route: settings::Route) -> Option<fn(Lone, usize) -> Look> {
+        let is_begun = self.session.begun.is_some();
+        match class {
+            _ if route == settings::Route::Coordinator => None,
+            Class::Begins if !is_begun && begun::is_lone(text) => Some(Look::Begins),
+            Class::Follows if is_begun && begun::is_sure_to_be_set(text) => Some(Look::Begins),
+            Class::Ends if is_begun && begun::ends_plainly(text) => Some(Look::Ends),
+            _ => None,
+        }
     }
 
     /// `None`: there is no such statement, or nobody has its text.
@@ -240,8 +260,8 @@ impl<'w> Unrouted<'w> {
     }
 
     /// A transaction begins, or goes on to say what it is, and nobody can tell where yet. PostgreSQL answers that alike on every node.
-    fn holds_back(&mut self, body: &[u8], total: usize, known: &Known) -> Verdict {
-        let text = frontend::query(body).unwrap_or_default();
+    fn holds_back(&mut self, lone: &Lone, total: usize, known: &Known) -> Verdict {
+        let text = &lone.text;
         if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
             return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
         }
@@ -253,31 +273,33 @@ impl<'w> Unrouted<'w> {
         }
         begun.extend_from_slice(text.trim_ascii().strip_suffix(b";").unwrap_or(text));
         self.session.discard = Discard::Begun;
-        let tag = match first_word(text).as_slice() {
+        let tag = match begun::first_word(text).as_slice() {
             b"start" => "START TRANSACTION",
             b"set" => "SET",
             _ => "BEGIN",
         };
-        self.answer(tag, TransactionStatus::InTransaction);
+        self.answer(lone, tag, TransactionStatus::InTransaction);
         Verdict::Used(total)
     }
 
     /// A transaction ends that has done nothing.
-    fn ends_nothing(&mut self, body: &[u8], total: usize) -> Verdict {
-        let text = frontend::query(body).unwrap_or_default();
-        let is_committed = matches!(first_word(text).as_slice(), b"commit" | b"end");
+    fn ends_nothing(&mut self, lone: &Lone, total: usize) -> Verdict {
+        let is_committed = matches!(begun::first_word(&lone.text).as_slice(), b"commit" | b"end");
         self.session.begun = None;
         self.session.discard = Discard::Nothing;
-        self.answer(if is_committed { "COMMIT" } else { "ROLLBACK" }, TransactionStatus::Idle);
+        self.answer(lone, if is_committed { "COMMIT" } else { "ROLLBACK" }, TransactionStatus::Idle);
         Verdict::Used(total)
     }
 
-    fn answer(&mut self, tag: &str, status: TransactionStatus) {
-        self.session.unnamed.gone();
-        self.cx.out.send(self.id, |out| {
-            write::command_complete(out, tag);
-            write::ready(out, status);
-        });
+    fn answer(&mut self, lone: &Lone, tag: &str, status: TransactionStatus) {
+        let Self { session, cx, id, .. } = self;
+        if lone.is_query() {
+            session.unnamed.gone();
+        } else if let Some(definition) = &lone.parsed {
+            session.unnamed.sends(cx.statements.next_id(), Some(definition), Under::Known);
+            session.unnamed.parsed(&session.parameters);
+        }
+        cx.out.send(*id, |out| lone.answer(out, tag, status));
     }
 }
 
@@ -286,19 +308,6 @@ fn said<'a>(definition: &'a [u8], bound: Option<&'a [frontend::BoundValue<'a>]>)
     let text = text_of(definition);
     // Behind the text's end is the number of the types.
     Said { text, types: definition.get(text.len() + 3..).unwrap_or_default(), bound }
-}
-
-fn first_word(text: &[u8]) -> Vec<u8> {
-    let word = text.trim_ascii_start().split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
-    word.to_ascii_lowercase()
-}
-
-/// One statement alone, without comments, that begins with its word.
-fn is_lone(text: &[u8]) -> bool {
-    let text = text.trim_ascii();
-    let text = text.strip_suffix(b";").unwrap_or(text);
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\t' | b'\n' | b',');
-    text.iter().all(is_plain) && matches!(first_word(text).as_slice(), b"begin" | b"start")
 }
 
 /// Where what follows in the transaction, or is read by what this sets, is not known, only the coordinator is certain to be right.
@@ -314,34 +323,4 @@ fn certain(routed: &Route, begins: bool) -> Target {
 pub(super) fn is_several(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     text.strip_suffix(b";").unwrap_or(text).contains(&b';')
-}
-
-/// What PostgreSQL cannot refuse, and nothing behind it is read by: what a transaction is, and time limits that are so many milliseconds or seconds.
-fn is_sure_to_be_set(text: &[u8]) -> bool {
-    const LIMITS: [&str; 3] = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
-    let Ok(text) = std::str::from_utf8(text) else { return false };
-    let text = text.trim_ascii().to_ascii_lowercase().replace('=', " = ");
-    let words: Vec<_> = text.trim_end_matches(';').split_ascii_whitespace().collect();
-    match words.as_slice() {
-        ["set", "transaction", "isolation", "level", "serializable"]
-        | ["set", "transaction", "isolation", "level", "repeatable", "read"]
-        | ["set", "transaction", "isolation", "level", "read", "committed" | "uncommitted"]
-        | ["set", "transaction", "read", "only" | "write"] => true,
-        ["set", "local", name, "=" | "to", value] if LIMITS.contains(name) => {
-            let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
-            let digits = value.strip_suffix("ms").or(value.strip_suffix('s')).unwrap_or(value);
-            (1..=6).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
-        }
-        _ => false,
-    }
-}
-
-fn ends_plainly(text: &[u8]) -> bool {
-    let text = text.trim_ascii().to_ascii_lowercase();
-    let text = text.strip_suffix(b";").unwrap_or(&text).trim_ascii();
-    let mut words = text.split(u8::is_ascii_whitespace);
-    let first = words.next().unwrap_or_default();
-    let is_end = matches!(first, b"commit" | b"end" | b"rollback" | b"abort");
-    let rest: Vec<_> = words.collect();
-    is_end && (rest.is_empty() || matches!(rest.as_slice(), [b"transaction" | b"work"]))
 }

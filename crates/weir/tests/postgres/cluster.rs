@@ -1,14 +1,17 @@
 //! A cluster: four PostgreSQLs, each with its own part of a table, and the others' through postgres_fdw, so that any node answers any query, as Citus' do.
 //! Beside the table stand Citus' catalogues. A reference table says which node has answered: its copies differ, which a real one's do not.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::types::Type;
 use postgres::{Client, NoTls};
 use weir_pg::{Cluster, Installation, Options};
+use weir_wire::backend::ErrorFields;
+use weir_wire::{BackendTag, write};
 
-use super::bench::{PATIENCE, Weir};
+use super::bench::{PATIENCE, Raw, Weir};
 
 const NODES: usize = 4;
 /// Where the parts of the hashes' range begin.
@@ -312,4 +315,146 @@ fn names_mean_what_they_mean_on_the_coordinator() {
     client.batch_execute("rollback").unwrap();
     client.batch_execute("set local statement_timeout = '1s'").unwrap();
     assert_eq!(balance(&mut client).as_deref(), Some("0"));
+}
+
+/// A statement as a batch of its own.
+fn batch(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"", text, &[0; 2]);
+    runs(out, b"");
+}
+
+fn runs(out: &mut Vec<u8>, name: &[u8]) {
+    write::bind_without_values(out, b"", name);
+    out.extend_from_slice(b"D\0\0\0\x06P\0");
+    write::execute(out, b"");
+    write::sync(out);
+}
+
+type Step = (&'static str, fn(&mut Vec<u8>, &str));
+
+fn query(out: &mut Vec<u8>, text: &str) {
+    write::query(out, text.as_bytes());
+}
+
+fn again(out: &mut Vec<u8>, name: &str) {
+    runs(out, name.as_bytes());
+}
+
+fn parses(out: &mut Vec<u8>, name: &[u8], text: &str, types: &[u8]) {
+    write::parse(out, name, &[text.as_bytes(), b"\0", types].concat());
+}
+
+fn prepare(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"s", text, &[0; 2]);
+    write::sync(out);
+}
+
+fn typed(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"", text, &[0, 1, 0, 0, 0, 23]);
+    runs(out, b"");
+}
+
+fn with_a_value(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"", text, &[0; 2]);
+    out.extend_from_slice(b"B\0\0\0\x11\0\0\0\0\0\x01\0\0\0\x017\0\0");
+    write::execute(out, b"");
+    write::sync(out);
+}
+
+fn not_run(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"", text, &[0; 2]);
+    write::bind_without_values(out, b"", b"");
+    write::sync(out);
+}
+
+fn twice(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"", text, &[0; 2]);
+    write::bind_without_values(out, b"", b"");
+    write::execute(out, b"");
+    write::execute(out, b"");
+    write::sync(out);
+}
+
+const SCRIPTS: [&[Step]; 14] = [
+    &[("begin", batch), ("", again), ("rollback", batch), ("", again)],
+    &[("BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY;", batch), ("show transaction_isolation", batch), ("end", batch)],
+    &[
+        ("start transaction", batch),
+        ("set local lock_timeout = '77s'", batch),
+        ("show lock_timeout", batch),
+        ("abort", batch),
+    ],
+    &[("begin", batch), ("commit", query), ("", again)],
+    &[("begin", query), ("", again), ("commit", batch), ("", again)],
+    &[
+        ("begin", prepare),
+        ("s", again),
+        ("s", again),
+        ("commit", batch),
+        ("s", again),
+        ("select 1", batch),
+        ("end", batch),
+    ],
+    &[("begin", prepare), ("begin", prepare), ("s", again), ("select 1/0", batch), ("select 1", batch), ("end", batch)],
+    &[("begin", typed), ("select 1", batch), ("commit", batch)],
+    &[("begin", with_a_value), ("select 1", batch), ("nobody", again)],
+    &[("begin", not_run), ("select 1", batch)],
+    &[("begin", twice), ("select 1", batch), ("rollback", batch)],
+    &[("begin read only", batch), ("update accounts set balance = 1 where aid = 3", batch), ("commit", batch)],
+    &[("begin; select 1", batch), ("begin /* */", batch), ("commit and chain", batch), ("rollback", batch)],
+    &[
+        ("select 1", batch),
+        ("begin", batch),
+        ("prepare transaction 'a'", batch),
+        ("savepoint a", batch),
+        ("commit", batch),
+    ],
+];
+
+/// What is answered without a node is what PostgreSQL answers, in batches too.
+#[test]
+fn a_batch_that_only_begins_is_answered_as_postgresql_answers_it() {
+    let nodes = Nodes::start();
+    let weir = nodes.weir("default_pool_size = 1");
+    let mut straight = Raw(TcpStream::connect(("127.0.0.1", nodes.0[0].port())).unwrap());
+    straight.log_in();
+    for (pieces, script) in [false, true].into_iter().flat_map(|pieces| SCRIPTS.map(|script| (pieces, script))) {
+        let mut through = weir.raw();
+        through.log_in();
+        for (text, step) in script {
+            let [straight, through] = [&mut straight, &mut through].map(|raw| {
+                let mut bytes = Vec::new();
+                step(&mut bytes, text);
+                let length = if pieces { 1 } else { bytes.len() };
+                for piece in bytes.chunks(length) {
+                    raw.send(|out| out.extend_from_slice(piece));
+                }
+                raw.read_until(BackendTag::ReadyForQuery).into_iter().map(told).collect::<Vec<_>>()
+            });
+            assert_eq!(through, straight, "{text} of {:?}", script.iter().map(|(text, _)| text).collect::<Vec<_>>());
+        }
+        straight.send(|out| write::query(out, b"deallocate all"));
+        straight.read_until(BackendTag::ReadyForQuery);
+    }
+    // It goes to its owner with what has begun it.
+    let mut client = weir.raw();
+    client.log_in();
+    for aid in 1..=8_i64 {
+        for text in ["begin", "set local statement_timeout = 5432", &format!("{ASKS}{aid}"), "commit"] {
+            client.send(|out| batch(out, text));
+            let rows = client.read_until(BackendTag::ReadyForQuery);
+            let row = rows.iter().find(|(tag, _)| *tag == BackendTag::DataRow as u8);
+            if let Some((_, body)) = row {
+                assert_eq!(body[6..], [b'0' + nodes.owner(aid) as u8], "{aid}");
+            }
+            assert_eq!(row.is_some(), text.starts_with(ASKS));
+        }
+    }
+}
+
+/// What is compared of a message: of errors and notices their SQLSTATE.
+fn told((tag, body): (u8, Vec<u8>)) -> (char, Vec<u8>) {
+    let is_report = [BackendTag::ErrorResponse as u8, BackendTag::NoticeResponse as u8].contains(&tag);
+    let said = if is_report { ErrorFields::parse(&body).unwrap().code.to_vec() } else { body };
+    (char::from(tag), said)
 }
