@@ -35,14 +35,32 @@ pub(crate) struct PoolName {
     pub(crate) user: Arc<str>,
     /// They answer `auth_query`, and are no client's: what a client has left in a session may not lead that astray.
     pub(crate) looks_up: bool,
-    /// The group of the cluster's node that they are at; `None`: at one of those that the entry names.
+    pub(crate) site: Site,
+}
+
+/// Which of a cluster's servers. The blank one: those of the entry's hosts, as of any other database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Site {
+    /// The group of the node that they are at; `None`: at one of those that the entry names.
     pub(crate) node: Option<i32>,
+    /// For what needs rows of several nodes, where that has a size of its own.
+    pub(crate) fan_out: bool,
+}
+
+impl Site {
+    pub(crate) fn at(node: Option<i32>) -> Self {
+        Self { node, fan_out: false }
+    }
+
+    pub(crate) fn is_entry(self) -> bool {
+        self == Self::default()
+    }
 }
 
 impl PoolName {
     /// Of servers for clients.
     pub(crate) fn new(database: Arc<str>, user: Arc<str>) -> Self {
-        Self { database, user, looks_up: false, node: None }
+        Self { database, user, looks_up: false, site: Site::default() }
     }
 
     /// The same, shared with no other worker.
@@ -51,7 +69,7 @@ impl PoolName {
             database: (&*self.database).into(),
             user: (&*self.user).into(),
             looks_up: self.looks_up,
-            node: self.node,
+            site: self.site,
         }
     }
 
@@ -60,9 +78,14 @@ impl PoolName {
         (&self.database, &self.user, self.looks_up) == (&other.database, &other.user, other.looks_up)
     }
 
-    /// Those for the same clients at that node, or at the entry's.
-    pub(crate) fn at(&self, node: Option<i32>) -> Self {
-        Self { database: Arc::clone(&self.database), user: Arc::clone(&self.user), looks_up: self.looks_up, node }
+    /// Those for the same clients at that site.
+    pub(crate) fn at(&self, site: Site) -> Self {
+        Self { database: Arc::clone(&self.database), user: Arc::clone(&self.user), looks_up: self.looks_up, site }
+    }
+
+    /// Those for the same clients, at the entry's hosts.
+    pub(crate) fn at_entry(&self) -> Self {
+        self.at(Site::default())
     }
 }
 

@@ -237,6 +237,7 @@ pub struct Database {
     pub session_state: Option<SessionState>,
     pub cluster: Option<ClusterKind>,
     pub route: Option<Route>,
+    pub fan_out_pool_size: Option<u32>,
     /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
     pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
     /// Run after each connect to a server.
@@ -252,6 +253,7 @@ pub struct UserSettings {
     pub pool_mode: Option<PoolMode>,
     pub session_state: Option<SessionState>,
     pub route: Option<Route>,
+    pub fan_out_pool_size: Option<u32>,
     pub pool_size: Option<u32>,
     pub reserve_pool_size: Option<u32>,
     pub max_user_connections: Option<u32>,
@@ -291,6 +293,7 @@ impl Database {
             session_state: None,
             cluster: None,
             route: None,
+            fan_out_pool_size: None,
             startup_parameters: Vec::new(),
             connect_query: None,
             auth_user: None,

@@ -213,6 +213,11 @@ impl Recipes {
         self.routed = None;
     }
 
+    /// Whether what was routed last needs rows of several nodes.
+    pub(crate) fn fans_out(&self) -> bool {
+        self.routed.as_ref().is_some_and(|(_, route)| route.class == Class::FanOut)
+    }
+
     /// What was routed last has decided: its transaction goes there.
     pub(crate) fn decided(&mut self, node: Option<i32>, now: Time) {
         let Some((shape, route)) = self.routed.take() else { return };

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use weir_cluster::route::{Class, Route, Said, Target};
 use weir_cluster::shape::Shape;
 use weir_cluster::statement::Recipe;
-use weir_cluster::topology::{COORDINATOR, Group, Node, TableName};
+use weir_cluster::topology::{COORDINATOR, Node, TableName};
 use weir_wire::write::ColumnType::{Int4, Int8, Text};
 
 use crate::cluster::recipes::{Uses, schemas};
 use crate::cluster::{Clusters, Known};
-use crate::names::{PoolName, quoted};
+use crate::names::{PoolName, Site, quoted};
 use crate::pool::limits::PoolLimits;
 use crate::settings::{self, Settings};
 
@@ -21,6 +21,7 @@ use super::show::{Columns, host_and_port};
 pub(super) const NODES: Columns = &[
     ("database", Text),
     ("node", Int4),
+    ("class", Text),
     ("host", Text),
     ("port", Int4),
     ("answers_any", Text),
@@ -57,22 +58,33 @@ pub(super) fn nodes(answer: &Answer, settings: &Settings, clusters: &Clusters) -
     for database in databases {
         let Some(entry) = settings.database(database) else { continue };
         let (host, port) = host_and_port(&entry.endpoints);
-        rows.push(node_row(answer, database, None, [host, port.into(), Cell::Null, Cell::Null]));
+        rows.push(node_row(answer, database, Site::default(), [host, port.into(), Cell::Null, Cell::Null]));
         let Some(known) = clusters.get(database) else { continue };
+        let fan_out = Site { node: known.coordinator(), fan_out: true };
+        if answer.nodes.contains_key(&(Arc::clone(database), fan_out)) {
+            let [host, port] = at(known.topology.node(COORDINATOR));
+            rows.push(node_row(answer, database, fan_out, [host, port, Cell::Null, Cell::Null]));
+        }
         for (group, node) in known.topology.nodes() {
             let shards = known.shards.get(&group).copied().unwrap_or_default();
             let answers_any = if node.answers_any { "yes" } else { "no" };
             let [host, port] = at(Some(node));
-            rows.push(node_row(answer, database, Some(group), [host, port, answers_any.into(), shards.into()]));
+            rows.push(node_row(
+                answer,
+                database,
+                Site::at(Some(group.0)),
+                [host, port, answers_any.into(), shards.into()],
+            ));
         }
     }
     rows
 }
 
-fn node_row(answer: &Answer, database: &Arc<str>, group: Option<Group>, is: [Cell; 4]) -> Vec<Cell> {
-    let report = answer.nodes.get(&(Arc::clone(database), group.map(|group| group.0))).cloned().unwrap_or_default();
-    let node = group.map_or(Cell::Null, |group| Cell::Int(group.0.into()));
-    let mut row = vec![(&**database).into(), node];
+fn node_row(answer: &Answer, database: &Arc<str>, site: Site, is: [Cell; 4]) -> Vec<Cell> {
+    let report = answer.nodes.get(&(Arc::clone(database), site)).cloned().unwrap_or_default();
+    let node = site.node.map_or(Cell::Null, |node| Cell::Int(node.into()));
+    let class = if site.fan_out { class_word(Class::FanOut).into() } else { Cell::Null };
+    let mut row = vec![(&**database).into(), node, class];
     row.extend(is);
     row.extend([
         report.clients_waiting.into(),
@@ -223,7 +235,7 @@ mod tests {
     use crate::stats::Counters;
     use crate::time::Time;
     use weir_cluster::route::Why;
-    use weir_cluster::topology::{Placement, Topology};
+    use weir_cluster::topology::{Group, Placement, Topology};
 
     /// Tables `public.accounts` of both nodes, and `alice.orders` of node 1.
     fn known() -> Known {
@@ -330,14 +342,23 @@ mod tests {
         let mut answer = Answer::default();
         for worker in 0..2 {
             let nodes = BTreeMap::from([
-                (("app".into(), Some(worker)), report.clone()),
-                (("app".into(), None), report.clone()),
+                (("app".into(), Site::at(Some(worker))), report.clone()),
+                (("app".into(), Site { node: Some(0), fan_out: true }), report.clone()),
+                (("app".into(), Site::default()), report.clone()),
             ]);
             answer.merge(Answer { nodes, ..Answer::default() });
         }
         let rows = nodes(&answer, &settings, &clusters);
         let rows: Vec<_> = rows.iter().map(|row| texts(row).join(" ")).collect();
-        assert_eq!(rows, ["app - - 0 - - 0 6 2 4 10", "app 0 h 1 yes 1 0 3 1 2 5", "app 1 h 2 no 2 0 3 1 2 5"]);
+        assert_eq!(
+            rows,
+            [
+                "app - - - 0 - - 0 6 2 4 10",
+                "app 0 fan-out h 1 - - 0 6 2 4 10",
+                "app 0 - h 1 yes 1 0 3 1 2 5",
+                "app 1 - h 2 no 2 0 3 1 2 5",
+            ]
+        );
         assert!(nodes(&answer, &Settings::default(), &clusters).is_empty());
     }
 

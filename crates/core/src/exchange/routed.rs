@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Cursor, Inbox, Piece};
+use crate::names::Site;
 use crate::pool::{Pool, Pools};
 use crate::settings;
 use crate::statements::Under;
@@ -107,8 +108,8 @@ impl<'w> Unrouted<'w> {
     fn before_server(&mut self, bytes: &[u8]) -> Verdict {
         let Some(route) = self.pool.limits.route else {
             // It may have been a cluster.
-            return Verdict::Stop(if self.pool.name.node.is_some() {
-                Exit::NeedsNode(None)
+            return Verdict::Stop(if !self.pool.name.site.is_entry() {
+                Exit::NeedsSite(Site::default())
             } else {
                 Exit::NeedsServer
             });
@@ -117,10 +118,10 @@ impl<'w> Unrouted<'w> {
             return Verdict::Stop(Exit::NeedsServer);
         }
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
-            return Verdict::Stop(Exit::NeedsNode(None));
+            return Verdict::Stop(Exit::NeedsSite(Site::default()));
         };
         if self.cx.clusters.is_in_doubt(&self.session.database) {
-            return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
+            return Verdict::Stop(Exit::NeedsSite(Site::at(known.coordinator())));
         }
         self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
@@ -129,9 +130,10 @@ impl<'w> Unrouted<'w> {
             Look::Ends(lone, total) => return self.ends_nothing(&lone, total),
             Look::Goes(target) => target,
         };
+        let fan_out = target == Target::Coordinator && self.pool.limits.fan_out.is_some() && self.cx.recipes.fans_out();
         let node = self.node(target, &known, route);
         self.cx.recipes.decided(node, self.cx.now);
-        Verdict::Stop(Exit::NeedsNode(node))
+        Verdict::Stop(Exit::NeedsSite(Site { node, fan_out }))
     }
 
     fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {
@@ -229,7 +231,7 @@ impl<'w> Unrouted<'w> {
     }
 
     fn route_of(&mut self, said: Said<'_>, known: &Known) -> Route {
-        let base = self.pools.find(&self.pool.name.at(None)).map(|index| &self.pools[index]);
+        let base = self.pools.find(&self.pool.name.at_entry()).map(|index| &self.pools[index]);
         let session = Session {
             parameters: &self.session.parameters,
             user: &self.pool.name.user,
@@ -252,8 +254,9 @@ impl<'w> Unrouted<'w> {
 
     /// Whether logins fail at the node, and how much it has to do for this worker's clients; of those with the same the client's last one comes first.
     fn work_at(&self, node: i32) -> (bool, usize, bool) {
-        let is_here = self.pool.name.node == Some(node);
-        let pool = self.pools.find(&self.pool.name.at(Some(node))).map(|index| &self.pools[index]);
+        let site = Site::at(Some(node));
+        let is_here = self.pool.name.site == site;
+        let pool = self.pools.find(&self.pool.name.at(site)).map(|index| &self.pools[index]);
         let fails = pool.is_some_and(|pool| pool.failures > 0);
         let work = pool.map_or(0, |pool| pool.waiting.len() + (pool.servers as usize).saturating_sub(pool.idle.len()));
         (fails, work, !is_here)
@@ -263,7 +266,7 @@ impl<'w> Unrouted<'w> {
     fn holds_back(&mut self, lone: &Lone, total: usize, known: &Known) -> Verdict {
         let text = &lone.text;
         if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
-            return Verdict::Stop(Exit::NeedsNode(known.coordinator()));
+            return Verdict::Stop(Exit::NeedsSite(Site::at(known.coordinator())));
         }
         let begun = self.session.begun.get_or_insert_default();
         if begun.is_empty() {

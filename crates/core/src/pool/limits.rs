@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_cluster::topology::COORDINATOR;
 
 use crate::id::WorkerId;
-use crate::names::PoolName;
+use crate::names::{PoolName, Site};
 use crate::settings::{Database, PoolMode, Route, SessionState, Settings, UserSettings};
 use crate::time::Duration;
 
@@ -78,6 +78,8 @@ pub(crate) struct PoolLimits {
     pub(crate) refuses: bool,
     /// The database is a cluster's, and transactions go to one node or another.
     pub(crate) route: Option<Route>,
+    /// Servers for what needs rows of several nodes, where those are others.
+    pub(crate) fan_out: Option<u32>,
     /// They are at a node of it that is not the coordinator.
     pub(crate) elsewhere: bool,
     /// What a client asks is looked at before it has a server.
@@ -123,7 +125,7 @@ impl PoolLimits {
         let is_routed =
             mode != PoolMode::Session && !pool.looks_up && database.is_some_and(|database| database.cluster.is_some());
         // Whoever is at a node when that ends leaves it behind the transaction.
-        let mode = if pool.node.is_some() && mode == PoolMode::Session { PoolMode::Transaction } else { mode };
+        let mode = if !pool.site.is_entry() && mode == PoolMode::Session { PoolMode::Transaction } else { mode };
         let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
         // What a connect_query leaves would be taken for its first client's.
         let can_keep = mode == PoolMode::Transaction
@@ -131,6 +133,7 @@ impl PoolLimits {
             && database.is_none_or(|database| database.connect_query.is_none());
         let state = state.unwrap_or(settings.session_state);
         let route = user.and_then(|user| user.route).or(database.and_then(|database| database.route));
+        let fan_out = of_user(|user| user.fan_out_pool_size).or(of_database(|database| database.fan_out_pool_size));
         let least = of_database(|database| database.min_pool_size).unwrap_or(settings.min_pool_size);
         let lifetime = database.and_then(|database| database.server_lifetime);
         Self {
@@ -138,13 +141,15 @@ impl PoolLimits {
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             route: is_routed.then(|| route.unwrap_or(Route::Owner)),
-            elsewhere: pool.node.is_some_and(|node| node != COORDINATOR.0),
-            looks_first: is_routed || pool.node.is_some() || settings.disable_pqexec,
-            size: size.unwrap_or(settings.default_pool_size),
-            least: match pool.node {
+            elsewhere: pool.site.node.is_some_and(|node| node != COORDINATOR.0),
+            looks_first: is_routed || !pool.site.is_entry() || settings.disable_pqexec,
+            fan_out,
+            size: fan_out.filter(|_| pool.site.fan_out).or(size).unwrap_or(settings.default_pool_size),
+            least: match pool.site {
                 _ if pool.looks_up => 0,
                 // One to read the catalogue on.
-                None if is_routed => least.max(1),
+                site if site.is_entry() && is_routed => least.max(1),
+                Site { fan_out: true, .. } => 0,
                 _ => least,
             },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

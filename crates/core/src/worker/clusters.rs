@@ -14,7 +14,7 @@ impl Process {
         let mut changed = vec![false; pools.indexes().len()];
         for index in pools.indexes() {
             let pool = &mut pools[index];
-            if pool.name.node.is_none() || *pool.name.database != *database {
+            if pool.name.site.node.is_none() || *pool.name.database != *database {
                 continue;
             }
             changed[index as usize] = match cx.clusters.entry(&cx.settings, &pool.name) {
@@ -37,10 +37,10 @@ impl Process {
         for index in service.traffic.pools.indexes() {
             let Traffic { cx, pools, .. } = &mut service.traffic;
             let pool = &mut pools[index];
-            if pool.name.node.is_none() || !cx.clusters.endpoints(&cx.settings, &pool.name).is_empty() {
+            if pool.name.site.node.is_none() || !cx.clusters.endpoints(&cx.settings, &pool.name).is_empty() {
                 continue;
             }
-            let base = Arc::new(pool.name.at(None));
+            let base = Arc::new(pool.name.at_entry());
             pool.limits = PoolLimits::of(&pool.name, &cx.settings);
             for waiting in pool.waiting.take_all() {
                 if let Some(base) = service.traffic.pool_for(&base) {

@@ -9,6 +9,7 @@ use crate::exchange::{Around, Exit, Unrouted};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
+use crate::names::Site;
 use crate::worker::Service;
 use crate::worker::route::TERMINATE;
 
@@ -38,7 +39,7 @@ impl Service {
                 return false;
             }
             Exit::NeedsServer => self.acquire(id),
-            Exit::NeedsNode(node) => self.acquire_at(id, node),
+            Exit::NeedsSite(site) => self.acquire_at(id, site),
             Exit::Failed(failure) => Err(failure),
             _ => return false,
         };
@@ -50,11 +51,11 @@ impl Service {
         false
     }
 
-    /// A server at that node, or a place in its queue.
-    fn acquire_at(&mut self, id: ClientId, node: Option<i32>) -> Result<Option<ServerId>, Box<Failure>> {
+    /// A server at that site, or a place in its queue.
+    fn acquire_at(&mut self, id: ClientId, site: Site) -> Result<Option<ServerId>, Box<Failure>> {
         self.traffic.begin_survey();
         let name = self.traffic.clients.get(id).map(|client| &self.traffic.pools[client.pool].name);
-        let elsewhere = name.filter(|name| name.node != node).map(|name| Arc::new(name.at(node)));
+        let elsewhere = name.filter(|name| name.site != site).map(|name| Arc::new(name.at(site)));
         if let Some(index) = elsewhere.and_then(|name| self.traffic.pool_for(&name)) {
             self.traffic.joins(id, index);
         }

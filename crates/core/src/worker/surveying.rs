@@ -7,6 +7,7 @@ use weir_wire::write;
 use crate::cluster::survey::{AGAIN, EVERY, Look, Step};
 use crate::id::{ServerId, WorkerId};
 use crate::mail::Letter;
+use crate::names::Site;
 use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
@@ -18,7 +19,7 @@ impl Traffic {
     #[cold]
     pub(super) fn survey_soon(&mut self, index: u32) {
         let pool = &self.pools[index];
-        let Some(base) = self.pools.find(&pool.name.at(None)).filter(|_| pool.limits.route.is_some()) else { return };
+        let Some(base) = self.pools.find(&pool.name.at_entry()).filter(|_| pool.limits.route.is_some()) else { return };
         let due = self.cx.now + AGAIN;
         let looked = &mut self.pools[base].looked;
         looked.due_at = looked.due_at.min(due);
@@ -55,7 +56,7 @@ impl Traffic {
     fn is_surveyed(&self, index: u32) -> bool {
         let pool = &self.pools[index];
         pool.limits.route.is_some()
-            && pool.name.node.is_none()
+            && pool.name.site.is_entry()
             && !pool.is_forgotten()
             && self
                 .pools
@@ -67,7 +68,7 @@ impl Traffic {
     fn take_for_survey(&mut self, index: u32) -> Option<ServerId> {
         let name = Arc::clone(&self.pools[index].name);
         let coordinator = self.cx.clusters.get(&name.database).and_then(|known| known.coordinator());
-        let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Some(node))));
+        let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Site::at(Some(node)))));
         let taken = at_node.into_iter().chain([index]).find_map(|index| self.pools[index].idle.pop_back());
         if taken.is_none() {
             self.cx.tell_steward(Letter::Fill { pool: name });

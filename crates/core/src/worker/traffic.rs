@@ -104,8 +104,8 @@ impl Traffic {
             self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
         }
         let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
-        if name.node.is_some()
-            && let Some(base) = self.pools.find(&name.at(None))
+        if !name.site.is_entry()
+            && let Some(base) = self.pools.find(&name.at_entry())
         {
             pool.credentials = self.pools[base].credentials.clone();
             pool.knowledge.path.clone_from(&self.pools[base].knowledge.path);
@@ -206,7 +206,7 @@ impl Traffic {
         }
         let (name, credentials) = (Arc::clone(&self.pools[index].name), self.pools[index].credentials.clone());
         for other in self.pools.indexes() {
-            if self.pools[other].name.node.is_some() && self.pools[other].name.is_for_those_of(&name) {
+            if !self.pools[other].name.site.is_entry() && self.pools[other].name.is_for_those_of(&name) {
                 self.pools[other].credentials = credentials.clone();
                 self.pools[other].login_succeeded();
             }

@@ -76,6 +76,7 @@ fn build(pairs: &Pairs, endpoints: Vec<Endpoint>) -> Database {
         session_state: pairs.text("session_state").map(values::session_state),
         cluster: pairs.text("cluster").map(|_| ClusterKind::Citus),
         route: pairs.text("route").map(values::route),
+        fan_out_pool_size: pairs.number("fan_out_pool_size"),
         startup_parameters: startup
             .iter()
             .filter_map(|name| Some(((*name).into(), pairs.text(name)?.into())))
@@ -122,6 +123,7 @@ fn user(settings: &mut Settings, entry: &Entry, problems: &mut Problems) {
         pool_mode: pairs.text("pool_mode").map(values::pool_mode),
         session_state: pairs.text("session_state").map(values::session_state),
         route: pairs.text("route").map(values::route),
+        fan_out_pool_size: pairs.number("fan_out_pool_size"),
         pool_size: pairs.number("pool_size"),
         reserve_pool_size: pairs.number("reserve_pool_size"),
         max_user_connections: pairs.number("max_user_connections"),

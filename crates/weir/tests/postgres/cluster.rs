@@ -11,7 +11,8 @@ use weir_pg::{Cluster, Installation, Options};
 use weir_wire::backend::ErrorFields;
 use weir_wire::{BackendTag, write};
 
-use super::bench::{PATIENCE, Raw, Weir};
+use super::bench::{PATIENCE, Raw, Weir, wait_until};
+use super::parameters::said;
 
 const NODES: usize = 4;
 /// Where the parts of the hashes' range begin.
@@ -315,6 +316,40 @@ fn names_mean_what_they_mean_on_the_coordinator() {
     client.batch_execute("rollback").unwrap();
     client.batch_execute("set local statement_timeout = '1s'").unwrap();
     assert_eq!(balance(&mut client).as_deref(), Some("0"));
+}
+
+/// What needs rows of several nodes has servers of its own, so many and no more, and keeps nobody else waiting.
+#[test]
+fn what_fans_out_has_a_size_of_its_own() {
+    const COUNTS: &str = "select count(*) from accounts where balance >= 0";
+    let nodes = Nodes::start();
+    let weir = nodes.weir_of("fan_out_pool_size=1", "default_pool_size = 2");
+    let mut first = weir.client();
+    first.batch_execute(&format!("begin; {COUNTS}")).unwrap();
+    let second = std::thread::spawn({
+        let mut second = weir.client();
+        move || second.batch_execute(COUNTS).unwrap()
+    });
+    let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+    let mut fan_out = || {
+        let rows = said(&mut console, "show nodes");
+        let row = rows.iter().find(|row| row.split('|').nth(2) == Some("fan-out")).map(|row| {
+            let columns: Vec<_> = row.split('|').collect();
+            // Who waits, and servers.
+            (columns[7].to_owned(), columns[8].to_owned())
+        });
+        row.unwrap_or_default()
+    };
+    wait_until("it waits for the one", || fan_out() == ("1".to_owned(), "1".to_owned()));
+    // Others are served, at the coordinator too.
+    let mut third = weir.client();
+    let of_coordinator = (1..100).find(|aid| nodes.owner(*aid) == 0).unwrap();
+    assert_eq!(node_of(&mut third, &format!("{ASKS}{of_coordinator}")), 0);
+    third.batch_execute("select from at_coordinator").unwrap();
+    assert!(!second.is_finished());
+    first.batch_execute("commit").unwrap();
+    second.join().unwrap();
+    assert_eq!(fan_out(), ("0".to_owned(), "1".to_owned()));
 }
 
 /// A statement as a batch of its own.

@@ -9,6 +9,9 @@ const ROUTES: Kind = Kind::Choice(&["owner", "any", "coordinator"]);
 const ROUTES_DOC: &str = "Where transactions of a cluster's database go. `owner`: to the node that has their rows, where their first statement \
     with a key says which that is. `any`: to the node that has least to do. `coordinator`: to that. Whatever only the coordinator does right it does, \
     whatever this says. Default: owner.";
+const FAN_OUT_DOC: &str = "In a cluster: servers of a user's at the coordinator for transactions that begin with a statement of several nodes' rows. \
+    Each such statement has its server open connections to all nodes, so that fewer at a time do more. They count beside `pool_size`. \
+    Default: they are among those of the coordinator, and have no limit of their own.";
 
 const fn database(name: &'static str, kind: Kind, doc: &'static str) -> Setting {
     setting(name, kind, "", doc).of(Section::Databases)
@@ -56,6 +59,7 @@ pub const DATABASES: &[Setting] = &[
     )
     .own(),
     database("route", ROUTES, ROUTES_DOC).own(),
+    database("fan_out_pool_size", COUNT, FAN_OUT_DOC).own(),
     database(
         "connect_query",
         Kind::Text,
@@ -85,6 +89,7 @@ pub const USERS: &[Setting] = &[
     user("pool_mode", POOL_MODES, "Instead of the database's and the global one."),
     user("session_state", SESSION_STATES, "Instead of the database's and the global one.").own(),
     user("route", ROUTES, "Instead of the database's.").own(),
+    user("fan_out_pool_size", COUNT, "Instead of the database's.").own(),
     user("pool_size", COUNT, "Instead of the database's and `default_pool_size`."),
     user("reserve_pool_size", COUNT, "Instead of the database's and the global one."),
     user("max_user_connections", COUNT, "Instead of the global one."),
