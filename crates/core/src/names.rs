@@ -35,19 +35,19 @@ pub(crate) struct PoolName {
     pub(crate) user: Arc<str>,
     /// They answer `auth_query`, and are no client's: what a client has left in a session may not lead that astray.
     pub(crate) looks_up: bool,
-    pub(crate) site: Site,
+    pub(crate) destination: Destination,
 }
 
 /// Which of a cluster's servers. The blank one: those of the entry's hosts, as of any other database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Site {
+pub(crate) struct Destination {
     /// The group of the node that they are at; `None`: at one of those that the entry names.
     pub(crate) node: Option<i32>,
     /// For what needs rows of several nodes, where that has a size of its own.
     pub(crate) fan_out: bool,
 }
 
-impl Site {
+impl Destination {
     pub(crate) fn at(node: Option<i32>) -> Self {
         Self { node, fan_out: false }
     }
@@ -60,7 +60,7 @@ impl Site {
 impl PoolName {
     /// Of servers for clients.
     pub(crate) fn new(database: Arc<str>, user: Arc<str>) -> Self {
-        Self { database, user, looks_up: false, site: Site::default() }
+        Self { database, user, looks_up: false, destination: Destination::default() }
     }
 
     /// The same, shared with no other worker.
@@ -69,7 +69,7 @@ impl PoolName {
             database: (&*self.database).into(),
             user: (&*self.user).into(),
             looks_up: self.looks_up,
-            site: self.site,
+            destination: self.destination,
         }
     }
 
@@ -78,14 +78,19 @@ impl PoolName {
         (&self.database, &self.user, self.looks_up) == (&other.database, &other.user, other.looks_up)
     }
 
-    /// Those for the same clients at that site.
-    pub(crate) fn at(&self, site: Site) -> Self {
-        Self { database: Arc::clone(&self.database), user: Arc::clone(&self.user), looks_up: self.looks_up, site }
+    /// Those for the same clients at that destination.
+    pub(crate) fn at(&self, destination: Destination) -> Self {
+        Self {
+            database: Arc::clone(&self.database),
+            user: Arc::clone(&self.user),
+            looks_up: self.looks_up,
+            destination,
+        }
     }
 
     /// Those for the same clients, at the entry's hosts.
     pub(crate) fn at_entry(&self) -> Self {
-        self.at(Site::default())
+        self.at(Destination::default())
     }
 }
 

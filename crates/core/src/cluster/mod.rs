@@ -97,7 +97,7 @@ impl Clusters {
 
     /// Where a pool's servers are made. None: its database, or its node, is none any more.
     pub(crate) fn endpoints<'a>(&'a self, settings: &'a Settings, pool: &PoolName) -> &'a [Endpoint] {
-        let Some(node) = pool.site.node else {
+        let Some(node) = pool.destination.node else {
             return settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
         };
         let known = self.get(&pool.database).filter(|_| settings.database(&pool.database).is_some());
@@ -107,7 +107,7 @@ impl Clusters {
     /// What the settings say of a pool's database, with the endpoints of its node.
     pub(crate) fn entry(&self, settings: &Settings, pool: &PoolName) -> Option<Arc<Database>> {
         let database = settings.database(&pool.database)?;
-        if pool.site.node.is_none() {
+        if pool.destination.node.is_none() {
             return Some(Arc::clone(database));
         }
         let endpoints = self.endpoints(settings, pool).to_vec();

@@ -11,7 +11,7 @@ use weir_wire::write::ColumnType::{Int4, Int8, Text};
 
 use crate::cluster::recipes::{Uses, schemas};
 use crate::cluster::{Clusters, Known};
-use crate::names::{PoolName, Site, quoted};
+use crate::names::{Destination, PoolName, quoted};
 use crate::pool::limits::PoolLimits;
 use crate::settings::{self, Settings};
 
@@ -58,9 +58,9 @@ pub(super) fn nodes(answer: &Answer, settings: &Settings, clusters: &Clusters) -
     for database in databases {
         let Some(entry) = settings.database(database) else { continue };
         let (host, port) = host_and_port(&entry.endpoints);
-        rows.push(node_row(answer, database, Site::default(), [host, port.into(), Cell::Null, Cell::Null]));
+        rows.push(node_row(answer, database, Destination::default(), [host, port.into(), Cell::Null, Cell::Null]));
         let Some(known) = clusters.get(database) else { continue };
-        let fan_out = Site { node: known.coordinator(), fan_out: true };
+        let fan_out = Destination { node: known.coordinator(), fan_out: true };
         if answer.nodes.contains_key(&(Arc::clone(database), fan_out)) {
             let [host, port] = at(known.topology.node(COORDINATOR));
             rows.push(node_row(answer, database, fan_out, [host, port, Cell::Null, Cell::Null]));
@@ -72,7 +72,7 @@ pub(super) fn nodes(answer: &Answer, settings: &Settings, clusters: &Clusters) -
             rows.push(node_row(
                 answer,
                 database,
-                Site::at(Some(group.0)),
+                Destination::at(Some(group.0)),
                 [host, port, answers_any.into(), shards.into()],
             ));
         }
@@ -80,10 +80,10 @@ pub(super) fn nodes(answer: &Answer, settings: &Settings, clusters: &Clusters) -
     rows
 }
 
-fn node_row(answer: &Answer, database: &Arc<str>, site: Site, is: [Cell; 4]) -> Vec<Cell> {
-    let report = answer.nodes.get(&(Arc::clone(database), site)).cloned().unwrap_or_default();
-    let node = site.node.map_or(Cell::Null, |node| Cell::Int(node.into()));
-    let class = if site.fan_out { class_word(Class::FanOut).into() } else { Cell::Null };
+fn node_row(answer: &Answer, database: &Arc<str>, destination: Destination, is: [Cell; 4]) -> Vec<Cell> {
+    let report = answer.nodes.get(&(Arc::clone(database), destination)).cloned().unwrap_or_default();
+    let node = destination.node.map_or(Cell::Null, |node| Cell::Int(node.into()));
+    let class = if destination.fan_out { class_word(Class::FanOut).into() } else { Cell::Null };
     let mut row = vec![(&**database).into(), node, class];
     row.extend(is);
     row.extend([
@@ -342,9 +342,9 @@ mod tests {
         let mut answer = Answer::default();
         for worker in 0..2 {
             let nodes = BTreeMap::from([
-                (("app".into(), Site::at(Some(worker))), report.clone()),
-                (("app".into(), Site { node: Some(0), fan_out: true }), report.clone()),
-                (("app".into(), Site::default()), report.clone()),
+                (("app".into(), Destination::at(Some(worker))), report.clone()),
+                (("app".into(), Destination { node: Some(0), fan_out: true }), report.clone()),
+                (("app".into(), Destination::default()), report.clone()),
             ]);
             answer.merge(Answer { nodes, ..Answer::default() });
         }

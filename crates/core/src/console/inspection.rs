@@ -129,7 +129,7 @@ impl Inspection<'_> {
     fn report_nodes(&self, answer: &mut Answer, reports: &[PoolReport]) {
         for (pool, report) in self.pools.places().iter().zip(reports) {
             if !pool.is_forgotten() && pool.database.cluster.is_some() {
-                let name = (Arc::clone(&pool.name.database), pool.name.site);
+                let name = (Arc::clone(&pool.name.database), pool.name.destination);
                 answer.nodes.entry(name).or_default().add(report);
             }
         }

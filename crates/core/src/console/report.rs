@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cluster::recipes::Uses;
 use crate::contract::names::Names;
-use crate::names::Site;
+use crate::names::Destination;
 use crate::pool::gates::Gates;
 use crate::stats::Counters;
 use crate::time::Duration;
@@ -137,7 +137,7 @@ pub(crate) struct Answer {
     pub(super) watched: BTreeMap<(Arc<str>, Arc<str>), Watched>,
     pub(super) errors: Errors,
     /// By database and node of a cluster; `None`: the entry's servers.
-    pub(super) nodes: BTreeMap<(Arc<str>, Site), PoolReport>,
+    pub(super) nodes: BTreeMap<(Arc<str>, Destination), PoolReport>,
     /// By the shape of statements, and of those that have none.
     pub(super) routes: BTreeMap<Option<Arc<[u8]>>, Uses>,
     /// By database: of one of its users.

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{self, Cursor, Inbox, Piece};
-use crate::names::Site;
+use crate::names::Destination;
 use crate::pool::{Pool, Pools};
 use crate::settings;
 use crate::statements::Under;
@@ -108,8 +108,8 @@ impl<'w> Unrouted<'w> {
     fn before_server(&mut self, bytes: &[u8]) -> Verdict {
         let Some(route) = self.pool.limits.route else {
             // It may have been a cluster.
-            return Verdict::Stop(if !self.pool.name.site.is_entry() {
-                Exit::NeedsSite(Site::default())
+            return Verdict::Stop(if !self.pool.name.destination.is_entry() {
+                Exit::Goes(Destination::default())
             } else {
                 Exit::NeedsServer
             });
@@ -118,10 +118,10 @@ impl<'w> Unrouted<'w> {
             return Verdict::Stop(Exit::NeedsServer);
         }
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
-            return Verdict::Stop(Exit::NeedsSite(Site::default()));
+            return Verdict::Stop(Exit::Goes(Destination::default()));
         };
         if self.cx.clusters.is_in_doubt(&self.session.database) {
-            return Verdict::Stop(Exit::NeedsSite(Site::at(known.coordinator())));
+            return Verdict::Stop(Exit::Goes(Destination::at(known.coordinator())));
         }
         self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
@@ -133,7 +133,7 @@ impl<'w> Unrouted<'w> {
         let fan_out = target == Target::Coordinator && self.pool.limits.fan_out.is_some() && self.cx.recipes.fans_out();
         let node = self.node(target, &known, route);
         self.cx.recipes.decided(node, self.cx.now);
-        Verdict::Stop(Exit::NeedsSite(Site { node, fan_out }))
+        Verdict::Stop(Exit::Goes(Destination { node, fan_out }))
     }
 
     fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {
@@ -254,9 +254,9 @@ impl<'w> Unrouted<'w> {
 
     /// Whether logins fail at the node, and how much it has to do for this worker's clients; of those with the same the client's last one comes first.
     fn work_at(&self, node: i32) -> (bool, usize, bool) {
-        let site = Site::at(Some(node));
-        let is_here = self.pool.name.site == site;
-        let pool = self.pools.find(&self.pool.name.at(site)).map(|index| &self.pools[index]);
+        let destination = Destination::at(Some(node));
+        let is_here = self.pool.name.destination == destination;
+        let pool = self.pools.find(&self.pool.name.at(destination)).map(|index| &self.pools[index]);
         let fails = pool.is_some_and(|pool| pool.failures > 0);
         let work = pool.map_or(0, |pool| pool.waiting.len() + (pool.servers as usize).saturating_sub(pool.idle.len()));
         (fails, work, !is_here)
@@ -266,7 +266,7 @@ impl<'w> Unrouted<'w> {
     fn holds_back(&mut self, lone: &Lone, total: usize, known: &Known) -> Verdict {
         let text = &lone.text;
         if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
-            return Verdict::Stop(Exit::NeedsSite(Site::at(known.coordinator())));
+            return Verdict::Stop(Exit::Goes(Destination::at(known.coordinator())));
         }
         let begun = self.session.begun.get_or_insert_default();
         if begun.is_empty() {

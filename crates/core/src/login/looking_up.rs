@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::login::lookup::{LookedUp, Lookup, Sought, Told};
-use crate::names::{CONSOLE_DATABASES, PoolName, Site};
+use crate::names::{CONSOLE_DATABASES, Destination, PoolName};
 use crate::parameters::meanings::NAME_BYTES;
 use crate::settings::AuthType;
 
@@ -87,7 +87,7 @@ impl ClientLogin<'_> {
                 database: Arc::clone(&way.database),
                 user: Arc::clone(&way.user),
                 looks_up: true,
-                site: Site::default(),
+                destination: Destination::default(),
             };
             self.login.phase = Phase::LookingUp(Lookup::of(user, sought, way, Arc::clone(&self.cx.settings)));
             return Some(Then::LookUp(Arc::new(pool)));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_cluster::topology::COORDINATOR;
 
 use crate::id::WorkerId;
-use crate::names::{PoolName, Site};
+use crate::names::{Destination, PoolName};
 use crate::settings::{Database, PoolMode, Route, SessionState, Settings, UserSettings};
 use crate::time::Duration;
 
@@ -125,7 +125,7 @@ impl PoolLimits {
         let is_routed =
             mode != PoolMode::Session && !pool.looks_up && database.is_some_and(|database| database.cluster.is_some());
         // Whoever is at a node when that ends leaves it behind the transaction.
-        let mode = if !pool.site.is_entry() && mode == PoolMode::Session { PoolMode::Transaction } else { mode };
+        let mode = if !pool.destination.is_entry() && mode == PoolMode::Session { PoolMode::Transaction } else { mode };
         let state = user.and_then(|user| user.session_state).or(database.and_then(|database| database.session_state));
         // What a connect_query leaves would be taken for its first client's.
         let can_keep = mode == PoolMode::Transaction
@@ -141,15 +141,15 @@ impl PoolLimits {
             keeps: can_keep && state != SessionState::Pgbouncer,
             refuses: can_keep && state == SessionState::Refuse,
             route: is_routed.then(|| route.unwrap_or(Route::Owner)),
-            elsewhere: pool.site.node.is_some_and(|node| node != COORDINATOR.0),
-            looks_first: is_routed || !pool.site.is_entry() || settings.disable_pqexec,
+            elsewhere: pool.destination.node.is_some_and(|node| node != COORDINATOR.0),
+            looks_first: is_routed || !pool.destination.is_entry() || settings.disable_pqexec,
             fan_out,
-            size: fan_out.filter(|_| pool.site.fan_out).or(size).unwrap_or(settings.default_pool_size),
-            least: match pool.site {
+            size: fan_out.filter(|_| pool.destination.fan_out).or(size).unwrap_or(settings.default_pool_size),
+            least: match pool.destination {
                 _ if pool.looks_up => 0,
                 // One to read the catalogue on.
-                site if site.is_entry() && is_routed => least.max(1),
-                Site { fan_out: true, .. } => 0,
+                destination if destination.is_entry() && is_routed => least.max(1),
+                Destination { fan_out: true, .. } => 0,
                 _ => least,
             },
             reserve: if no_reserve { 0 } else { reserve.unwrap_or(settings.reserve_pool_size) },

@@ -205,7 +205,7 @@ impl Steward {
     /// Whether this worker may have servers of the pool to keep. The first to ask for one is the pool's first home.
     fn is_home(&mut self, pool: &Arc<PoolName>, worker: WorkerId) -> bool {
         // Whoever goes from node to node with its transactions would go from worker to worker.
-        if self.workers == 1 || !pool.site.is_entry() || self.limits(pool).mode == PoolMode::Session {
+        if self.workers == 1 || !pool.destination.is_entry() || self.limits(pool).mode == PoolMode::Session {
             return true;
         }
         self.ledger(pool);

@@ -14,7 +14,7 @@ impl Process {
         let mut changed = vec![false; pools.indexes().len()];
         for index in pools.indexes() {
             let pool = &mut pools[index];
-            if pool.name.site.node.is_none() || *pool.name.database != *database {
+            if pool.name.destination.node.is_none() || *pool.name.database != *database {
                 continue;
             }
             changed[index as usize] = match cx.clusters.entry(&cx.settings, &pool.name) {
@@ -37,7 +37,7 @@ impl Process {
         for index in service.traffic.pools.indexes() {
             let Traffic { cx, pools, .. } = &mut service.traffic;
             let pool = &mut pools[index];
-            if pool.name.site.node.is_none() || !cx.clusters.endpoints(&cx.settings, &pool.name).is_empty() {
+            if pool.name.destination.node.is_none() || !cx.clusters.endpoints(&cx.settings, &pool.name).is_empty() {
                 continue;
             }
             let base = Arc::new(pool.name.at_entry());

@@ -9,7 +9,7 @@ use crate::exchange::{Around, Exit, Unrouted};
 use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
-use crate::names::Site;
+use crate::names::Destination;
 use crate::worker::Service;
 use crate::worker::route::TERMINATE;
 
@@ -39,7 +39,7 @@ impl Service {
                 return false;
             }
             Exit::NeedsServer => self.acquire(id),
-            Exit::NeedsSite(site) => self.acquire_at(id, site),
+            Exit::Goes(destination) => self.acquire_at(id, destination),
             Exit::Failed(failure) => Err(failure),
             _ => return false,
         };
@@ -51,11 +51,11 @@ impl Service {
         false
     }
 
-    /// A server at that site, or a place in its queue.
-    fn acquire_at(&mut self, id: ClientId, site: Site) -> Result<Option<ServerId>, Box<Failure>> {
+    /// A server at that destination, or a place in its queue.
+    fn acquire_at(&mut self, id: ClientId, destination: Destination) -> Result<Option<ServerId>, Box<Failure>> {
         self.traffic.begin_survey();
         let name = self.traffic.clients.get(id).map(|client| &self.traffic.pools[client.pool].name);
-        let elsewhere = name.filter(|name| name.site != site).map(|name| Arc::new(name.at(site)));
+        let elsewhere = name.filter(|name| name.destination != destination).map(|name| Arc::new(name.at(destination)));
         if let Some(index) = elsewhere.and_then(|name| self.traffic.pool_for(&name)) {
             self.traffic.joins(id, index);
         }

@@ -7,7 +7,7 @@ use weir_wire::write;
 use crate::cluster::survey::{AGAIN, EVERY, Look, Step};
 use crate::id::{ServerId, WorkerId};
 use crate::mail::Letter;
-use crate::names::Site;
+use crate::names::Destination;
 use crate::server::{Reset, ServerState};
 use crate::time::Duration;
 use crate::timers::Subject;
@@ -56,7 +56,7 @@ impl Traffic {
     fn is_surveyed(&self, index: u32) -> bool {
         let pool = &self.pools[index];
         pool.limits.route.is_some()
-            && pool.name.site.is_entry()
+            && pool.name.destination.is_entry()
             && !pool.is_forgotten()
             && self
                 .pools
@@ -68,7 +68,7 @@ impl Traffic {
     fn take_for_survey(&mut self, index: u32) -> Option<ServerId> {
         let name = Arc::clone(&self.pools[index].name);
         let coordinator = self.cx.clusters.get(&name.database).and_then(|known| known.coordinator());
-        let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Site::at(Some(node)))));
+        let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Destination::at(Some(node)))));
         let taken = at_node.into_iter().chain([index]).find_map(|index| self.pools[index].idle.pop_back());
         if taken.is_none() {
             self.cx.tell_steward(Letter::Fill { pool: name });

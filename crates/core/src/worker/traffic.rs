@@ -104,7 +104,7 @@ impl Traffic {
             self.cx.log_info(format!("registered new auto-database: {}", shown(&name.database)));
         }
         let mut pool = Pool::new(Arc::clone(name), database, &self.cx.settings);
-        if !name.site.is_entry()
+        if !name.destination.is_entry()
             && let Some(base) = self.pools.find(&name.at_entry())
         {
             pool.credentials = self.pools[base].credentials.clone();
@@ -206,7 +206,7 @@ impl Traffic {
         }
         let (name, credentials) = (Arc::clone(&self.pools[index].name), self.pools[index].credentials.clone());
         for other in self.pools.indexes() {
-            if !self.pools[other].name.site.is_entry() && self.pools[other].name.is_for_those_of(&name) {
+            if !self.pools[other].name.destination.is_entry() && self.pools[other].name.is_for_those_of(&name) {
                 self.pools[other].credentials = credentials.clone();
                 self.pools[other].login_succeeded();
             }
