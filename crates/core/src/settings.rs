@@ -237,6 +237,8 @@ pub struct Database {
     pub session_state: Option<SessionState>,
     pub cluster: Option<ClusterKind>,
     pub route: Option<Route>,
+    /// Where a load balancer leads to any of a cluster's nodes, whose own addresses cannot be reached.
+    pub balanced: Option<Endpoint>,
     pub fan_out_pool_size: Option<u32>,
     /// client_encoding, datestyle, timezone, application_name: parameters of the server's startup.
     pub startup_parameters: Vec<(Arc<str>, Arc<str>)>,
@@ -293,6 +295,7 @@ impl Database {
             session_state: None,
             cluster: None,
             route: None,
+            balanced: None,
             fan_out_pool_size: None,
             startup_parameters: Vec::new(),
             connect_query: None,

@@ -97,11 +97,14 @@ impl Clusters {
 
     /// Where a pool's servers are made. None: its database, or its node, is none any more.
     pub(crate) fn endpoints<'a>(&'a self, settings: &'a Settings, pool: &PoolName) -> &'a [Endpoint] {
-        let Some(node) = pool.destination.node else {
-            return settings.database(&pool.database).map_or(&[][..], |database| &database.endpoints);
-        };
-        let known = self.get(&pool.database).filter(|_| settings.database(&pool.database).is_some());
-        known.and_then(|known| known.endpoints.get(&node)).map_or(&[][..], Vec::as_slice)
+        let Some(database) = settings.database(&pool.database) else { return &[] };
+        let Some(node) = pool.destination.node else { return &database.endpoints };
+        let Some(own) = self.get(&pool.database).and_then(|known| known.endpoints.get(&node)) else { return &[] };
+        match &database.balanced {
+            Some(_) if node == COORDINATOR.0 => &database.endpoints,
+            Some(balanced) => std::slice::from_ref(balanced),
+            None => own,
+        }
     }
 
     /// What the settings say of a pool's database, with the endpoints of its node.

@@ -72,6 +72,8 @@ pub(crate) enum Asks {
     WithDatabase,
     /// Whether it has the module.
     Module,
+    /// Which of a cluster's nodes a load balancer has led to.
+    Group,
 }
 
 /// How a query is answered so far; ReadyForQuery comes behind that.
@@ -112,6 +114,8 @@ pub(crate) struct Making {
     pub(crate) exact: Option<Box<Exact>>,
     /// Which database it is, by its number, where that was asked.
     pub(crate) database: Option<Box<[u8]>>,
+    /// The group of its node, where that was asked.
+    pub(crate) group: Option<i32>,
     /// So many notices were logged.
     notices: u32,
 }
@@ -127,6 +131,7 @@ impl Making {
             parameters: ParameterSet::default(),
             exact: None,
             database: None,
+            group: None,
             notices: 0,
         }
     }

@@ -26,6 +26,8 @@ use crate::settings::TlsMode;
 const ILLEGIBLE: &str =
     "a parameter's default is not ASCII, and the default of client_encoding is not the database's encoding";
 
+/// Which of a cluster's nodes it is, by its group (`pg_dist_local_group`, Citus 13).
+const GROUP: &str = "SELECT groupid FROM pg_catalog.pg_dist_local_group";
 const UNASKED: &str = "the server answered what it was not asked";
 
 /// No message of a login is longer.
@@ -187,6 +189,11 @@ impl ServerLogin<'_> {
                 let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
                 self.making.database = row.get(exact::DATABASE).copied().flatten().map(Box::from);
             }
+            Some(BackendTag::DataRow) if self.asks() == Some(Asks::Group) => {
+                let row = backend::row_values(body).map_err(|bad| LoginFailure::broken(bad.to_string()))?;
+                let text = row.first().copied().flatten().and_then(|value| std::str::from_utf8(value).ok());
+                self.making.group = text.and_then(|text| text.parse().ok());
+            }
             // Whatever the connect query answers.
             Some(tag) if matches!(self.making.phase, Phase::ConnectQuery { told: Told::Nothing | Told::Ended, .. }) => {
                 if let (
@@ -241,6 +248,7 @@ impl ServerLogin<'_> {
                 Asks::Configured => "connect_query",
                 Asks::WithDatabase => "asking which database it is",
                 Asks::Module => "asking whether it tells what sessions hold",
+                Asks::Group => "asking which node it is",
             };
             let text = String::from_utf8_lossy(fields.message).into_owned();
             self.cx.log_warning(format!("{what} failed: {text}"));
@@ -401,10 +409,17 @@ impl ServerLogin<'_> {
             }
             _ => None,
         };
-        let Some((asks, query)) = query else { return Then::Made };
+        let Some((asks, query)) = query.or_else(|| self.asks_for_group()) else { return Then::Made };
         self.cx.out.send(self.id, |out| write::query(out, query.as_bytes()));
         self.making.phase = Phase::ConnectQuery { asks, told: Told::Nothing };
         Then::Nothing
+    }
+
+    /// Behind a load balancer it may be any of the cluster's nodes.
+    fn asks_for_group(&self) -> Option<(Asks, Arc<str>)> {
+        let (_, pool) = self.pool.as_ref()?;
+        let is_asked = matches!(self.making.phase, Phase::ConnectQuery { asks: Asks::Group, .. });
+        (pool.is_balanced() && !is_asked).then(|| (Asks::Group, GROUP.into()))
     }
 
     fn first_query(&self) -> Option<(Asks, Arc<str>)> {

@@ -116,6 +116,8 @@ pub(crate) struct Pool {
     /// After a failed login, none is tried before this; what the steward knows of it (`endpoints.rs`).
     pub(crate) retry_at: Time,
     pub(crate) failures: u32,
+    /// Connections one behind another that a load balancer has led to other nodes.
+    pub(crate) misled: u32,
     /// The error that a server's login last ended in, while none has succeeded since.
     pub(crate) refusal: Option<Arc<Report>>,
     pub(crate) deadline: Deadline,
@@ -176,6 +178,7 @@ impl Pool {
             database_since: None,
             database_left_at: None,
             failures: 0,
+            misled: 0,
             refusal: None,
             deadline: Deadline::default(),
             counters: Counters::default(),
@@ -214,6 +217,11 @@ impl Pool {
     /// Those may have databases of their own.
     pub(crate) fn has_several_hosts(&self) -> bool {
         self.database.endpoints.len() > 1
+    }
+
+    /// Its servers are made where a load balancer leads to one node or another.
+    pub(crate) fn is_balanced(&self) -> bool {
+        self.database.balanced.as_ref().is_some_and(|balanced| self.database.endpoints.first() == Some(balanced))
     }
 
     /// What a server made now is made after.

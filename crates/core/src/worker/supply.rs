@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use weir_wire::write;
+
 use crate::client::{Client, Link};
 use crate::derivations::Derived;
 use crate::failure::Failure;
@@ -26,6 +28,10 @@ use crate::time::{Duration, Time};
 use crate::timers::Subject;
 use crate::worker::Service;
 use crate::worker::asking::RENEW_MAX;
+
+/// So many connections one behind another that reach other nodes than theirs, before the next waits as behind a login that has failed: with four nodes,
+/// of which each is as likely as the others, one time in a hundred thousand.
+const MISLED_MAX: u32 = 40;
 
 /// A server that another worker hands over.
 pub(super) struct Arrival {
@@ -344,6 +350,9 @@ impl Service {
     }
 
     fn server_made(&mut self, id: ServerId) {
+        if self.is_misled(id) {
+            return self.misled(id);
+        }
         // Whatever all servers were marked for while it logged in concerns it too, and what it tells is not told of its pool any more.
         let is_right = self.is_right(id);
         if let (true, Some(failure)) = (is_right, self.traffic.refuse_database(id)) {
@@ -366,6 +375,7 @@ impl Service {
         let pool = &mut self.traffic.pools[pool_index];
         pool.login_over(&purpose, alone);
         pool.watched.server_logins += 1;
+        pool.misled = 0;
         let failed_before = alone || pool.failures > 0;
         pool.login_succeeded();
         if let (Some(endpoint), true) = (server.endpoint.clone(), failed_before) {
@@ -396,6 +406,31 @@ impl Service {
         self.traffic.free_server(id);
         self.traffic.schedule(pool_index);
         self.traffic.ask_behind(pool_index);
+    }
+
+    /// Whether a load balancer has led it to another node than its pool's. Where nobody knows, it is at none.
+    fn is_misled(&self, id: ServerId) -> bool {
+        let Some(server) = self.traffic.servers.get(id) else { return false };
+        let ServerState::Making(making) = &server.state else { return false };
+        let pool = &self.traffic.pools[server.pool];
+        matches!(making.purpose, Purpose::Pool) && pool.is_balanced() && making.group != pool.name.destination.node
+    }
+
+    /// It is of no use, and the next one may be.
+    #[cold]
+    fn misled(&mut self, id: ServerId) {
+        let Some(server) = self.traffic.servers.get_mut(id) else { return };
+        let (pool_index, alone) = (server.pool, server.alone);
+        let pool = &mut self.traffic.pools[pool_index];
+        pool.misled += 1;
+        self.traffic.cx.out.send(id, write::terminate);
+        if alone || pool.misled >= MISLED_MAX {
+            pool.misled = 0;
+            return self.server_login_failed(id, LoginFailure::broken("the load balancer leads to other nodes"));
+        }
+        self.traffic.drop_server(id, "the load balancer has led to another node");
+        self.traffic.fill(pool_index);
+        self.traffic.ask(pool_index);
     }
 
     /// Whether it was made after what its pool's servers are made after now; else it is closed when it is free.

@@ -51,7 +51,14 @@ fn database(settings: &mut Settings, entry: &Entry, values: &Values, problems: &
     if pairs.text("password").is_some() && pairs.text("user").is_none() {
         problems.warn(&entry.place, format!("database \"{}\": password has no effect without user", entry.key));
     }
-    let database = Arc::new(build(&pairs, endpoints));
+    let mut database = build(&pairs, endpoints);
+    if let Some(text) = pairs.text("balanced") {
+        match balanced(text) {
+            Ok(endpoint) => database.balanced = Some(endpoint),
+            Err(text) => return problems.error(&entry.place, format!("database \"{}\": {text}", entry.key)),
+        }
+    }
+    let database = Arc::new(database);
     if entry.key == FALLBACK {
         settings.fallback_database = Some(database);
     } else {
@@ -102,6 +109,14 @@ fn endpoints(pairs: &Pairs, unix_socket_dir: &str) -> Result<Vec<Endpoint>, Stri
         return Err(format!("host names {} hosts, at most {HOSTS_MAX} are allowed", hosts.len()));
     }
     hosts.into_iter().map(|host| endpoint(host, port)).collect()
+}
+
+/// `host:port`, as the load balancer's address.
+fn balanced(text: &str) -> Result<Endpoint, String> {
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.starts_with(['/', '@']));
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok().filter(|port| *port != 0)?)));
+    let (host, port) = parts.ok_or_else(|| format!("balanced is \"{text}\", it should be host:port"))?;
+    endpoint(host.trim_start_matches('[').trim_end_matches(']'), port)
 }
 
 fn endpoint(host: &str, port: u16) -> Result<Endpoint, String> {

@@ -1,7 +1,7 @@
 //! A cluster: four PostgreSQLs, each with its own part of a table, and the others' through postgres_fdw, so that any node answers any query, as Citus' do.
 //! Beside the table stand Citus' catalogues. A reference table says which node has answered: its copies differ, which a real one's do not.
 
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
@@ -57,9 +57,10 @@ impl Nodes {
             create table accounts (aid bigint, balance bigint) partition by range (hashint8(aid));
             create table places (id int, node int);
             create table at_coordinator (id int);
+            create table pg_catalog.pg_dist_local_group (groupid int);
             insert into pg_dist_partition values ('accounts', 'h', 'aid', 1, 's'), ('places', 'n', null, 2, 't');
             insert into pg_dist_shard values ('places', 9, null, null);";
-        sql += &format!("insert into places values (1, {node});");
+        sql += &format!("insert into places values (1, {node}); insert into pg_dist_local_group values ({node});");
         for (other, first) in FIRST.iter().enumerate() {
             let last = FIRST.get(other + 1).map_or(2_147_483_647, |next| next - 1);
             let until = FIRST.get(other + 1).map_or("maxvalue".to_owned(), i64::to_string);
@@ -350,6 +351,56 @@ fn what_fans_out_has_a_size_of_its_own() {
     first.batch_execute("commit").unwrap();
     second.join().unwrap();
     assert_eq!(fan_out(), ("0".to_owned(), "1".to_owned()));
+}
+
+/// Leads to one node after the other: the port.
+fn balancer(ports: Vec<u16>) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (from, port) in listener.incoming().map_while(Result::ok).zip(ports.into_iter().cycle()) {
+            let Ok(to) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            for (mut from, mut to) in [(from.try_clone().unwrap(), to.try_clone().unwrap()), (to, from)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    port
+}
+
+/// Behind a load balancer each connection is at the node that it was made for, or is not used.
+#[test]
+fn nodes_may_be_behind_one_address() {
+    let nodes = Nodes::start();
+    for node in 0..NODES {
+        nodes.client(node).batch_execute("update pg_dist_node set nodename = 'nowhere.invalid', nodeport = 1").unwrap();
+    }
+    let port = balancer(nodes.0.iter().map(Cluster::port).collect());
+    let weir = nodes.weir_of(&format!("balanced=127.0.0.1:{port}"), "default_pool_size = 2");
+    let mut clients = [weir.client(), weir.client(), weir.client()];
+    for aid in 1..=40_i64 {
+        let owner = nodes.owner(aid);
+        for client in &mut clients {
+            assert_eq!(node_of(client, &format!("{ASKS}{aid}")), owner, "{aid}");
+        }
+    }
+    assert_eq!(
+        node_of(&mut clients[0], "select p.node from places p, at_coordinator a right join places q on true"),
+        0
+    );
+    // One that leads to no node of theirs any more is no reason for others to wait.
+    let port = balancer(nodes.0[..3].iter().map(Cluster::port).collect());
+    let weir = nodes.weir_of(&format!("balanced=127.0.0.1:{port}"), "query_wait_timeout = 2\nserver_login_retry = 1");
+    let mut client = weir.client();
+    let of = |node: i32| (1..100).find(|aid| nodes.owner(*aid) == node).unwrap();
+    let lost = client.simple_query(&format!("{ASKS}{}", of(3))).unwrap_err();
+    assert_eq!(lost.code().map(SqlState::code), Some("57014"));
+    assert!(weir.log().contains("the load balancer leads to other nodes"));
+    let mut client = weir.client();
+    assert_eq!(node_of(&mut client, &format!("{ASKS}{}", of(1))), 1);
 }
 
 /// A statement as a batch of its own.
