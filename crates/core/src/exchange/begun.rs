@@ -39,10 +39,8 @@ impl Lone {
             match FrontendTag::from_byte(header.tag)? {
                 FrontendTag::Parse if lone.parsed.is_none() && !lone.bound => {
                     let parse = Parse::read(body).ok().filter(|parse| parse.name.is_empty())?;
-                    lone.text = text_of(parse.definition).to_vec();
-                    // With types of parameters it would have some.
-                    let untyped = parse.definition.len() == lone.text.len() + 3;
-                    lone.parsed = untyped.then(|| Some(parse.definition.to_vec()))?;
+                    lone.text = untyped(parse.definition)?.to_vec();
+                    lone.parsed = Some(parse.definition.to_vec());
                 }
                 FrontendTag::Bind if !lone.bound => lone.binds(body, session)?,
                 FrontendTag::Describe if lone.bound && !executed && !lone.described => {
@@ -74,7 +72,7 @@ impl Lone {
             let held = session.statements.get(names.statement).filter(|held| !session.statements.is_doubted(held))?;
             &held.statement.definition
         };
-        self.text = text_of(definition).to_vec();
+        self.text = untyped(definition)?.to_vec();
         Some(())
     }
 
@@ -99,6 +97,11 @@ impl Lone {
     }
 }
 
+/// The text of one that takes no parameters: for whichever types stand there, values have to come.
+fn untyped(definition: &[u8]) -> Option<&[u8]> {
+    Some(text_of(definition)).filter(|text| definition.len() == text.len() + 3)
+}
+
 pub(super) fn first_word(text: &[u8]) -> Vec<u8> {
     let word = text.trim_ascii_start().split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
     word.to_ascii_lowercase()
@@ -116,17 +119,22 @@ pub(super) fn is_lone(text: &[u8]) -> bool {
 pub(super) fn is_sure_to_be_set(text: &[u8]) -> bool {
     const LIMITS: [&str; 3] = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
     let Ok(text) = std::str::from_utf8(text) else { return false };
-    let text = text.trim_ascii().to_ascii_lowercase().replace('=', " = ");
-    let words: Vec<_> = text.trim_end_matches(';').split_ascii_whitespace().collect();
+    let said = text.trim_ascii().trim_end_matches(';').replace('=', " = ");
+    let lower = said.to_ascii_lowercase();
+    let words: Vec<_> = lower.split_ascii_whitespace().collect();
     match words.as_slice() {
         ["set", "transaction", "isolation", "level", "serializable"]
         | ["set", "transaction", "isolation", "level", "repeatable", "read"]
         | ["set", "transaction", "isolation", "level", "read", "committed" | "uncommitted"]
         | ["set", "transaction", "read", "only" | "write"] => true,
-        ["set", "local", name, "=" | "to", value] if LIMITS.contains(name) => {
-            let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
-            let digits = value.strip_suffix("ms").or(value.strip_suffix('s')).unwrap_or(value);
-            (1..=6).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+        // Units are in small letters.
+        ["set", "local", name, "=" | "to", value] if LIMITS.contains(name) && said.ends_with(value) => {
+            let quoted = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+            let unit = quoted.and_then(|value| value.strip_suffix("ms").or(value.strip_suffix('s')));
+            let digits = unit.or(quoted).unwrap_or(value);
+            // What begins with a zero may be octal.
+            let is_decimal = digits == "0" || !digits.starts_with('0');
+            is_decimal && (1..=6).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
         }
         _ => false,
     }
@@ -140,4 +148,36 @@ pub(super) fn ends_plainly(text: &[u8]) -> bool {
     let is_end = matches!(first, b"commit" | b"end" | b"rollback" | b"abort");
     let rest: Vec<_> = words.collect();
     is_end && (rest.is_empty() || matches!(rest.as_slice(), [b"transaction" | b"work"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_back_cannot_be_refused() {
+        for text in [
+            "SET LOCAL Statement_Timeout = '5s'",
+            "set local lock_timeout to 100;",
+            "set local lock_timeout='250ms'",
+            "set local statement_timeout = 0",
+            "Set Transaction Read Only",
+            "set transaction isolation level repeatable read",
+        ] {
+            assert!(is_sure_to_be_set(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "set local statement_timeout = '5S'",
+            "set local statement_timeout = '08'",
+            "set local statement_timeout = 08",
+            "set local statement_timeout = 5s",
+            "set local statement_timeout = '-1'",
+            "set local statement_timeout = ''",
+            "set local statement_timeout = 1; select 1",
+            "set local search_path = a",
+            "set transaction snapshot 'a'",
+        ] {
+            assert!(!is_sure_to_be_set(text.as_bytes()), "{text}");
+        }
+    }
 }

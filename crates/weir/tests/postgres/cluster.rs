@@ -441,6 +441,11 @@ fn typed(out: &mut Vec<u8>, text: &str) {
     runs(out, b"");
 }
 
+fn prepare_typed(out: &mut Vec<u8>, text: &str) {
+    parses(out, b"s", text, &[0, 1, 0, 0, 0, 23]);
+    write::sync(out);
+}
+
 fn with_a_value(out: &mut Vec<u8>, text: &str) {
     parses(out, b"", text, &[0; 2]);
     out.extend_from_slice(b"B\0\0\0\x11\0\0\0\0\0\x01\0\0\0\x017\0\0");
@@ -462,7 +467,7 @@ fn twice(out: &mut Vec<u8>, text: &str) {
     write::sync(out);
 }
 
-const SCRIPTS: [&[Step]; 14] = [
+const SCRIPTS: [&[Step]; 16] = [
     &[("begin", batch), ("", again), ("rollback", batch), ("", again)],
     &[("BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY;", batch), ("show transaction_isolation", batch), ("end", batch)],
     &[
@@ -484,6 +489,8 @@ const SCRIPTS: [&[Step]; 14] = [
     ],
     &[("begin", prepare), ("begin", prepare), ("s", again), ("select 1/0", batch), ("select 1", batch), ("end", batch)],
     &[("begin", typed), ("select 1", batch), ("commit", batch)],
+    &[("begin", prepare_typed), ("s", again), ("select 1", batch), ("", again)],
+    &[("begin", query), ("set local lock_timeout = '5S'", batch), ("show lock_timeout", batch), ("end", batch)],
     &[("begin", with_a_value), ("select 1", batch), ("nobody", again)],
     &[("begin", not_run), ("select 1", batch)],
     &[("begin", twice), ("select 1", batch), ("rollback", batch)],
