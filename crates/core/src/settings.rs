@@ -192,16 +192,30 @@ pub struct Settings {
     /// Another number whenever the program loaded something else for `TlsRole::Connect`: servers made with that are replaced.
     pub server_tls_files: u64,
 
-    pub log_connections: bool,
-    pub log_disconnections: bool,
-    pub log_pooler_errors: bool,
-    pub log_stats: bool,
+    pub log: LogSettings,
     pub stats_period: Duration,
 
     /// What SHOW CONFIG prints: every setting of the file, in its order.
     pub show_config: Vec<ConfigRow>,
     /// What SHOW VERSION prints.
     pub version: String,
+}
+
+/// What the log says beside what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSettings {
+    pub connections: bool,
+    pub disconnections: bool,
+    pub pooler_errors: bool,
+    pub stats: bool,
+    /// From 2 on also what startup packets have set.
+    pub verbose: u8,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { connections: true, disconnections: true, pooler_errors: true, stats: true, verbose: 0 }
+    }
 }
 
 /// One row of SHOW CONFIG.
@@ -363,10 +377,7 @@ impl Default for Settings {
             server_tls_files: 0,
             server_fast_close: false,
             disable_pqexec: false,
-            log_connections: true,
-            log_disconnections: true,
-            log_pooler_errors: true,
-            log_stats: true,
+            log: LogSettings::default(),
             stats_period: Duration::from_secs(60),
             show_config: Vec::new(),
             version: String::new(),

@@ -162,8 +162,9 @@ pub struct Pooler {
 
 impl Pooler {
     /// When this returns, clients can connect.
-    pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
+    pub fn start(mut loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
         let PoolerOptions { log, is_process, verbose, mut predecessor } = options;
+        loaded.log_at_least(verbose);
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
@@ -458,6 +459,7 @@ impl Around {
         }
         adopt(&self.loaded.settings, &mut loaded.settings);
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
+        loaded.log_at_least(self.verbose);
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.loaded = loaded;
     }

@@ -125,7 +125,7 @@ impl Service {
         match (self.traffic.clients.get_mut(id), refused) {
             (Some(client), None) => {
                 client.admitted = Some((database, user));
-                if let (true, ClientState::Login(login)) = (self.traffic.cx.settings.log_connections, &client.state) {
+                if let (true, ClientState::Login(login)) = (self.traffic.cx.settings.log.connections, &client.state) {
                     let text = format!("{} {}", client.label(), login.attempt(client.tls.as_deref()));
                     self.traffic.cx.log_info(text);
                 }
@@ -440,7 +440,7 @@ impl Service {
         let session = Session {
             database: Arc::clone(&login.database),
             user: Arc::clone(&login.user),
-            startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
+            startup,
             parameters: Arc::clone(&parameters),
             read: None,
             statements: Sparse::default(),
@@ -448,6 +448,10 @@ impl Service {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
+        let mut startup = Startup::new(&login.parameters, &parameters, &welcome.defaults);
+        if self.traffic.cx.settings.log.verbose >= 2 {
+            startup = Startup::telling(startup, &login.parameters, &parameters);
+        }
             begun: None,
             limits: Limits::of(&self.traffic.cx.settings, &login.database, &login.user),
             batch: 0,

@@ -11,6 +11,7 @@ use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
+use crate::parameters::startup::Startup;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -99,8 +100,7 @@ impl Service {
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
-        server.linked_at = cx.now;
-        server.checked = false;
+        (server.linked_at, server.checked) = (cx.now, false);
         let waited = cx.now.since(since);
         pool.counters.wait_time += waited.0;
         if client.congested {
@@ -152,7 +152,11 @@ impl Service {
             server.forget_sequences(server_id, cx);
         }
         let due = session.begins(server.doing(session.asks), cx.now);
+        let untold = session.startup.as_ref().is_some_and(|startup| startup.is_untold());
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
+        if untold {
+            log_startup(client, cx);
+        }
         true
     }
 
@@ -213,6 +217,16 @@ impl Service {
         } else {
             self.traffic.free_server(server_id);
         }
+    }
+}
+
+/// What its startup packet has set is in force from now on.
+#[cold]
+fn log_startup(client: &mut Client, cx: &mut Context) {
+    let label = client.label();
+    let ClientState::Ready(session) = &mut client.state else { return };
+    for line in Startup::take_untold(&mut session.startup) {
+        cx.log_debug(format!("{label} {line}"));
     }
 }
 

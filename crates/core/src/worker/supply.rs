@@ -415,7 +415,7 @@ impl Service {
     }
 
     fn log_made(&mut self, id: ServerId, tells: &str) {
-        if let (true, Some(server)) = (self.traffic.cx.settings.log_connections, self.traffic.servers.get(id)) {
+        if let (true, Some(server)) = (self.traffic.cx.settings.log.connections, self.traffic.servers.get(id)) {
             let from = match &server.local {
                 Some(Peer::Tcp { ip, port }) => format!(" (from {})", SocketAddr::new(*ip, *port)),
                 _ => String::new(),
