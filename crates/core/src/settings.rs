@@ -397,6 +397,19 @@ impl Settings {
         of_user.or_else(|| self.database(database)?.query_wait_timeout)
     }
 
+    /// Whether users are looked up anywhere.
+    pub(crate) fn looks_up(&self) -> bool {
+        let entries = || self.databases.values().chain(&self.fallback_database);
+        self.auth_user.is_some() || entries().any(|entry| entry.auth_user.is_some())
+    }
+
+    /// The database that one stands for which does not exist, by this number: its users are asked for what they are asked for there, so that nobody sees
+    /// before he is let in which databases there are.
+    pub(crate) fn stands_for(&self, number: u64) -> Option<&Arc<str>> {
+        let place = (u128::from(number) * self.databases.len() as u128) >> 64;
+        self.databases.keys().nth(place as usize)
+    }
+
     /// How users are looked up who are not in `secrets` and want to come into this database; `None`: they are not.
     pub(crate) fn lookup(&self, database: &str) -> Option<Way> {
         let entry = if CONSOLE_DATABASES.contains(&database) { None } else { Some(&**self.database(database)?) };

@@ -153,7 +153,10 @@ impl Service {
         let Some((login, _)) = self.client_login(id).filter(|(login, _)| login.shows_what_is_asked()) else {
             return false;
         };
-        let Login { database, user, looked_up, forced, .. } = login.login;
+        let Login { database, user, looked_up, forced, is_stood_for, .. } = login.login;
+        if *is_stood_for && settings.database(database).is_some() {
+            return false;
+        }
         let entry = settings.database(database).and_then(|entry| entry.forced_user.as_ref());
         let is_forced = |(forced, looked_up): &(Arc<str>, LookedUp)| {
             entry == Some(forced) && looked_up.is_current(database, forced, &settings)
@@ -168,6 +171,7 @@ impl Service {
         let Some(login) = self.traffic.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let (looked_up, replication) = (login.looked_up.credentials(), login.replication.is_some());
+        let poses_as_node = login.poses_as_node();
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
@@ -179,6 +183,9 @@ impl Service {
         };
         if self.traffic.gates.is_disabled(&database) {
             return Err(Failure::Disabled { name: database.to_string() });
+        }
+        if entry.cluster.is_some() && poses_as_node {
+            return Err(Failure::PosesAsNode);
         }
         if self.traffic.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
@@ -242,6 +249,13 @@ impl Service {
     /// Asks PostgreSQL about a user, on a server of this pool.
     pub(super) fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
         if self.traffic.gates.is_disabled(&pool.database) {
+            let settings = Arc::clone(&self.traffic.cx.settings);
+            let Some(login) = self.traffic.login(id) else { return Ok(()) };
+            if !login.is_to_console() && settings.database(&login.database).is_none() {
+                // It hears nothing of another database than it has named.
+                self.login_input(id, |login| login.is_told_nothing());
+                return Ok(());
+            }
             return Err(Failure::LookupDisabled { name: pool.database.to_string() });
         }
         let index = self.traffic.pool_for(pool).ok_or(Failure::LookupFailed)?;
@@ -437,6 +451,10 @@ impl Service {
         let mut greeted = Arc::clone(&welcome.defaults);
         let asked = |name: &str| login.parameters.iter().any(|(own, _)| same_name(own, name));
         self.traffic.cx.parameter_sets.touch(&mut greeted, asked);
+        let mut startup = Startup::new(&login.parameters, &parameters, &welcome.defaults);
+        if self.traffic.cx.settings.log.verbose >= 2 {
+            startup = Startup::telling(startup, &login.parameters, &parameters);
+        }
         let session = Session {
             database: Arc::clone(&login.database),
             user: Arc::clone(&login.user),
@@ -448,10 +466,6 @@ impl Service {
             process_id,
             cancel_key: key.into(),
             discard: Discard::Nothing,
-        let mut startup = Startup::new(&login.parameters, &parameters, &welcome.defaults);
-        if self.traffic.cx.settings.log.verbose >= 2 {
-            startup = Startup::telling(startup, &login.parameters, &parameters);
-        }
             begun: None,
             limits: Limits::of(&self.traffic.cx.settings, &login.database, &login.user),
             batch: 0,
