@@ -101,10 +101,11 @@ impl Startup {
     #[cold]
     pub(crate) fn telling(
         startup: Option<Box<Self>>,
+        label: &str,
         packet: &[(Arc<str>, Arc<str>)],
         session: &ParameterSet,
     ) -> Option<Box<Self>> {
-        let untold = described(packet, session);
+        let untold: Vec<_> = described(packet, session).iter().map(|line| format!("{label} {line}")).collect();
         if untold.is_empty() {
             return startup;
         }

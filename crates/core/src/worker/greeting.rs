@@ -442,18 +442,22 @@ impl Service {
     /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
     pub(super) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
-        let parameters = self.traffic.cx.parameter_sets.intern(parameters);
+        let mut parameters = self.traffic.cx.parameter_sets.intern(parameters);
         let process_id = self.sessions.number();
         let (told, long_key) = self.cancel_key(process_id);
         let Some(client) = self.traffic.clients.get_mut(id) else { return };
+        let label = (self.traffic.cx.settings.log.verbose >= 2).then(|| client.label());
         let ClientState::Login(login) = &mut client.state else { return };
         let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
         let mut greeted = Arc::clone(&welcome.defaults);
         let asked = |name: &str| login.parameters.iter().any(|(own, _)| same_name(own, name));
         self.traffic.cx.parameter_sets.touch(&mut greeted, asked);
         let mut startup = Startup::new(&login.parameters, &parameters, &welcome.defaults);
-        if self.traffic.cx.settings.log.verbose >= 2 {
-            startup = Startup::telling(startup, &login.parameters, &parameters);
+        if let Some(label) = label {
+            startup = Startup::telling(startup, &label, &login.parameters, &parameters);
+            if startup.as_ref().is_some_and(|startup| startup.is_untold()) {
+                parameters = Arc::new(parameters.own_copy());
+            }
         }
         let session = Session {
             database: Arc::clone(&login.database),

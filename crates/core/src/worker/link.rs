@@ -152,11 +152,7 @@ impl Service {
             server.forget_sequences(server_id, cx);
         }
         let due = session.begins(server.doing(session.asks), cx.now);
-        let untold = session.startup.as_ref().is_some_and(|startup| startup.is_untold());
         cx.timers.set(Subject::Client(id), &mut client.deadline, due);
-        if untold {
-            log_startup(client, cx);
-        }
         true
     }
 
@@ -220,16 +216,6 @@ impl Service {
     }
 }
 
-/// What its startup packet has set is in force from now on.
-#[cold]
-fn log_startup(client: &mut Client, cx: &mut Context) {
-    let label = client.label();
-    let ClientState::Ready(session) = &mut client.state else { return };
-    for line in Startup::take_untold(&mut session.startup) {
-        cx.log_debug(format!("{label} {line}"));
-    }
-}
-
 /// The client goes on without a server; `batch`: its last on that. Whether another one listens for its session, if it is in one.
 #[inline(always)]
 pub(super) fn part(id: ClientId, client: &mut Client, batch: u64, cx: &mut Context) -> Option<bool> {
@@ -282,6 +268,16 @@ fn apply_parameters(
     server: &mut Server,
     cx: &mut Context,
 ) -> Result<(), Box<Failure>> {
+    if session.startup.as_ref().is_some_and(|startup| startup.is_untold()) {
+        // They are nobody else's up to here, so that it comes by here.
+        for line in Startup::take_untold(&mut session.startup) {
+            cx.log_debug(line);
+        }
+        session.parameters = cx.parameter_sets.intern(session.parameters.own_copy());
+        if Arc::ptr_eq(&session.parameters, &server.parameters) {
+            return Ok(());
+        }
+    }
     if !session.parameters.reports_alike(&server.parameters) {
         adopt_reported(client, session, server, cx)?;
     }
