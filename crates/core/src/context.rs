@@ -197,6 +197,10 @@ impl Context {
         }
     }
 
+    pub(crate) fn log_debug(&mut self, text: String) {
+        self.out.log(Level::Debug, text);
+    }
+
     pub(crate) fn log_info(&mut self, text: String) {
         self.out.log(Level::Info, text);
     }

@@ -13,6 +13,7 @@ use crate::console::report::{Answer, Question};
 use crate::contract::event::Command;
 use crate::id::{ClientId, Moved, ServerId, WorkerId};
 use crate::kept::words::Changed;
+use crate::login::strangers::{Asked, Realm};
 use crate::names::PoolName;
 use crate::passport::Passport;
 use crate::peer::{Endpoint, Peer};
@@ -50,7 +51,7 @@ pub(crate) struct Permit {
     pub(crate) endpoint: Option<Endpoint>,
     /// Also if nobody waits.
     pub(crate) fill: bool,
-    /// The last logins there failed, and others depend on how this one ends.
+    /// The last logins there failed, or none was made there yet, and others depend on how this one ends.
     pub(crate) alone: bool,
     /// It is one of `reserve_pool_size`.
     pub(crate) of_reserve: bool,
@@ -343,6 +344,11 @@ pub(crate) enum Letter {
         reply_to: ClientId,
         /// No session here has this key.
         unknown: bool,
+    },
+    /// A user was looked up there and found, the first one of his kind: strangers are asked for the same from now on.
+    Met {
+        realm: Realm,
+        asked: Asked,
     },
     /// Copies of this statement on servers may be older than the tables that they were made for.
     Outdated {

@@ -192,16 +192,30 @@ pub struct Settings {
     /// Another number whenever the program loaded something else for `TlsRole::Connect`: servers made with that are replaced.
     pub server_tls_files: u64,
 
-    pub log_connections: bool,
-    pub log_disconnections: bool,
-    pub log_pooler_errors: bool,
-    pub log_stats: bool,
+    pub log: LogSettings,
     pub stats_period: Duration,
 
     /// What SHOW CONFIG prints: every setting of the file, in its order.
     pub show_config: Vec<ConfigRow>,
     /// What SHOW VERSION prints.
     pub version: String,
+}
+
+/// What the log says beside what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSettings {
+    pub connections: bool,
+    pub disconnections: bool,
+    pub pooler_errors: bool,
+    pub stats: bool,
+    /// From 2 on also what startup packets have set.
+    pub verbose: u8,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { connections: true, disconnections: true, pooler_errors: true, stats: true, verbose: 0 }
+    }
 }
 
 /// One row of SHOW CONFIG.
@@ -369,10 +383,7 @@ impl Default for Settings {
             server_tls_files: 0,
             server_fast_close: false,
             disable_pqexec: false,
-            log_connections: true,
-            log_disconnections: true,
-            log_pooler_errors: true,
-            log_stats: true,
+            log: LogSettings::default(),
             stats_period: Duration::from_secs(60),
             show_config: Vec::new(),
             version: String::new(),
@@ -390,6 +401,19 @@ impl Settings {
     pub(crate) fn own_query_wait_timeout(&self, database: &str, user: &str) -> Option<Duration> {
         let of_user = self.users.get(user).and_then(|user| user.query_wait_timeout);
         of_user.or_else(|| self.database(database)?.query_wait_timeout)
+    }
+
+    /// Whether users are looked up anywhere.
+    pub(crate) fn looks_up(&self) -> bool {
+        let entries = || self.databases.values().chain(&self.fallback_database);
+        self.auth_user.is_some() || entries().any(|entry| entry.auth_user.is_some())
+    }
+
+    /// The database that one stands for which does not exist, by this number: its users are asked for what they are asked for there, so that nobody sees
+    /// before he is let in which databases there are.
+    pub(crate) fn stands_for(&self, number: u64) -> Option<&Arc<str>> {
+        let place = (u128::from(number) * self.databases.len() as u128) >> 64;
+        self.databases.keys().nth(place as usize)
     }
 
     /// How users are looked up who are not in `secrets` and want to come into this database; `None`: they are not.

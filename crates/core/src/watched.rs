@@ -86,7 +86,10 @@ impl Watched {
 
     /// What the pool has counted, with the queries that were a transaction each.
     pub(crate) fn add_to(&self, mut counters: Counters) -> Counters {
-        counters.transactions += self.lone.total();
+        let lone = self.lone.total();
+        // All that is behind one another up to a ReadyForQuery is one, as PgBouncer counts it: a pipeline, and a Parse without an Execute.
+        counters.queries += lone + self.queries.total();
+        counters.transactions += lone;
         counters.transaction_time += self.lone_time;
         counters.query_time += self.lone_time;
         counters

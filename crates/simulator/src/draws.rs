@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
-use weir_core::settings::{AuthType, ConfigRow, Database, PoolMode, SessionState, TlsMode, UserSettings};
+use weir_core::settings::{AuthType, ConfigRow, Database, LogSettings, PoolMode, SessionState, TlsMode, UserSettings};
 use weir_core::time::Duration;
 use weir_core::{Endpoint, Settings};
 
@@ -262,9 +262,7 @@ impl Frame {
             client_tls_sslmode: self.client_tls_mode(rng),
             // A file that gives no certificate may give no other mode than `disable`.
             client_tls_available: true,
-            log_connections: rng.chance(500),
-            log_disconnections: rng.chance(500),
-            log_pooler_errors: rng.chance(500),
+            log: logged(rng),
             show_config: vec![ConfigRow {
                 key: "listen_port".to_owned(),
                 value: rng.between(1, 65_535).to_string(),
@@ -419,4 +417,10 @@ impl Frame {
             client_idle_timeout: rng.chance(200).then(|| self.seldom(rng, 1_000, 20_000)),
         }
     }
+}
+
+fn logged(rng: &mut Rng) -> LogSettings {
+    let (connections, disconnections, pooler_errors) = (rng.chance(500), rng.chance(500), rng.chance(500));
+    let verbose = if connections == disconnections { 2 } else { 0 };
+    LogSettings { connections, disconnections, pooler_errors, verbose, ..LogSettings::default() }
 }

@@ -22,7 +22,7 @@ use crate::driver::Line;
 use crate::sink::Sink;
 use crate::syslog::{self, Socket, SyslogOptions};
 
-/// How long whoever ends waits for its last lines to be written.
+/// How long whoever ends waits for its last lines to be written, and an answer on the console for what the log says of it.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
 /// Names of users and databases, and what servers say of data, are the operator's business.
 const FILE_MODE: u32 = 0o640;

@@ -126,7 +126,7 @@ fn with_change(now: &Loaded, change: &Change, log: &Log, verbose: u8) -> Read {
     };
     let alone = std::slice::from_ref(change);
     let aside: Vec<_> = now.aside.iter().filter(|aside| aside.key != change.key).cloned().collect();
-    if !config::is_right_file(change) {
+    if !config::may_wait(change) {
         return with(alone, &aside);
     }
     // As with PgBouncer. A key comes before its certificate, or behind it, since SET takes one at a time; what waits towards servers keeps nothing

@@ -162,8 +162,9 @@ pub struct Pooler {
 
 impl Pooler {
     /// When this returns, clients can connect.
-    pub fn start(loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
+    pub fn start(mut loaded: Loaded, options: PoolerOptions) -> Result<Self, String> {
         let PoolerOptions { log, is_process, verbose, mut predecessor } = options;
+        loaded.log_at_least(verbose);
         for warning in &loaded.warnings {
             log.warning(&without_severity(warning));
         }
@@ -437,6 +438,8 @@ impl Around {
             (Err(reason), None) => self.log.error(&format!("RELOAD failed, the old configuration stays: {reason}")),
             (Err(reason), Some(change)) => self.log.error(&format!("SET {} failed: {reason}", change.key)),
         }
+        // Whoever has the answer finds in the log what was said before it.
+        self.log.flush();
         for asker in job.askers {
             self.handle.reload_done(asker, result.clone());
         }
@@ -457,6 +460,7 @@ impl Around {
             self.log.warning(&format!("{name} changes at the next start only"));
         }
         adopt(&self.loaded.settings, &mut loaded.settings);
+        loaded.log_at_least(self.verbose);
         let (tcp, dns) = (start::tcp(&loaded.program), start::dns(&loaded.program));
         self.handle.settings(&loaded.settings, &Arc::new(tls), &Arc::new(tcp), dns);
         self.loaded = loaded;

@@ -467,3 +467,34 @@ fn a_key_and_its_certificate_are_set_one_after_the_other() {
     assert!(said.contains("SET client_tls_cert") && !said.contains("WARNING"), "{said}");
     assert!(is_in_force("second.key") && is_in_force("second.crt"));
 }
+
+/// A list of cipher suites that leaves none is a file that does not fit, to a SET: TLS stays as it was, and the log says why in PgBouncer's words. The
+/// log has said so by the time that the console answers, as it has of each SET.
+#[test]
+fn a_list_without_a_cipher_suite_that_is_spoken_leaves_tls_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let made = rcgen::generate_simple_self_signed(["weir.test".to_owned()]).unwrap();
+    std::fs::write(path("crt"), made.cert.pem()).unwrap();
+    std::fs::write(path("key"), made.signing_key.serialize_pem()).unwrap();
+    let (crt, key, log) = (path("crt"), path("key"), path("log"));
+    let weir = Weir::start(&format!(
+        "logfile = {log}\nclient_tls_sslmode = allow\nclient_tls_cert_file = {crt}\nclient_tls_key_file = {key}\n\
+         client_tls_protocols = tlsv1.3\nclient_tls13_ciphers = TLS_AES_128_GCM_SHA256"
+    ));
+    let says = |command: &str| String::from_utf8_lossy(&weir.console(command)).into_owned();
+    let lines = |text: &str| std::fs::read_to_string(&log).unwrap().matches(text).count();
+    for number in 1..=20 {
+        let said = says("set client_tls13_ciphers = 'unknown'");
+        assert!(said.contains("WARNING") && said.contains("failed to set the TLSv1.3 cipher suites"), "{said}");
+        assert_eq!(lines("ERROR TLS setup failed: failed to set the TLSv1.3 cipher suites"), number);
+    }
+    assert!(says("show config").contains("TLS_AES_128_GCM_SHA256"));
+    assert!(!says("set client_tls13_ciphers = 'TLS_AES_256_GCM_SHA384'").contains("WARNING"));
+    assert!(says("show config").contains("TLS_AES_256_GCM_SHA384"));
+    for number in 1..=20 {
+        assert!(!says(&format!("set query_timeout = {number}")).contains("WARNING"));
+        assert_eq!(lines("SET query_timeout: in force until a RELOAD"), number);
+    }
+}

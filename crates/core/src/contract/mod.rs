@@ -41,6 +41,8 @@ pub use crate::peer::{Endpoint, Peer, TlsInfo, TlsRole};
 pub use event::{Command, Event, Level, Reloaded};
 pub use names::{Host, Names, Zone};
 
+/// How the reason begins why there is no connection, where the host's name leads nowhere.
+pub const UNRESOLVED: &str = "cannot resolve host";
 /// Bytes waiting to be sent on one connection above which its source is no longer read.
 pub const CONGESTED_BYTES: usize = 64 * 1024;
 /// The largest piece of input that a driver hands in at once.
@@ -64,7 +66,7 @@ pub enum Input<'a> {
     Closed { conn: ConnId },
     /// A connection asked for with `Connect` stands.
     Connected { conn: ConnId, peer: Peer, local: Peer },
-    /// A connection asked for with `Connect` could not be made. The last word about it.
+    /// A connection asked for with `Connect` could not be made. The last word about it. See `UNRESOLVED`.
     ConnectFailed { conn: ConnId, reason: String },
     /// More than `CONGESTED_BYTES` wait to be sent.
     Congested { conn: ConnId },

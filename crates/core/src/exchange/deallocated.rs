@@ -54,7 +54,6 @@ impl Exchange<'_> {
         let query = Owed::client(Request::Query).statement(HARMLESS);
         self.server.owed.push(query.note(Note::Deallocated(name.into())));
         self.cx.out.send(self.server_id, |out| write::query(out, format!("DEALLOCATE {empty}").as_bytes()));
-        self.counters.queries += 1;
         Some(self.skip(message))
     }
 }

@@ -99,7 +99,7 @@ impl Answers<'_> {
     /// src/prepare.c at 1.25.2).
     #[cold]
     fn tell_failure(&mut self, id: ClientId, report: &Report) {
-        if let Some((_, client)) = self.client.as_ref().filter(|_| self.cx.settings.log_pooler_errors) {
+        if let Some((_, client)) = self.client.as_ref().filter(|_| self.cx.settings.log.pooler_errors) {
             let of_name = report.message.strip_prefix("prepared statement \"");
             let text = match of_name.and_then(|rest| rest.strip_suffix("\" already exists")) {
                 Some(name) => format!("prepared statement '{name}' was already prepared"),

@@ -226,10 +226,7 @@ impl Exchange<'_> {
                 }
                 self.server.owed.push(Owed::client(Request::Sync));
             }
-            FrontendTag::Execute => {
-                self.counters.queries += 1;
-                return self.execute(message);
-            }
+            FrontendTag::Execute => return self.execute(message),
             FrontendTag::CopyData | FrontendTag::CopyDone | FrontendTag::CopyFail => return self.copy_message(message),
             FrontendTag::Flush => {}
             FrontendTag::Parse => return self.parse(message),
@@ -270,7 +267,6 @@ impl Exchange<'_> {
         if self.server.kept.reads && !self.server.kept.plain {
             self.query_leaves(message);
         }
-        self.counters.queries += 1;
         None
     }
 

@@ -20,7 +20,7 @@ use crate::id::ClientId;
 use crate::inbox::{Cursor, Inbox};
 use crate::login::client_login::{ClientLogin, Shown, Then};
 use crate::login::lookup::LookedUp;
-use crate::login::strangers::Strangers;
+use crate::login::strangers::{self, Realm, Strangers};
 use crate::login::{Login, Phase};
 use crate::names::{CONSOLE_DATABASES, shown};
 use crate::outside::{Authority, Finding, Inquiry, Password};
@@ -47,14 +47,14 @@ impl Known {
         Self { verifiers: BTreeMap::new(), strangers: Strangers::of(settings) }
     }
 
-    /// A user was looked up and found.
-    pub(super) fn meet(&mut self, secret: &Secret) {
-        self.strangers.meet(secret);
+    /// A user was looked up there and found, by this worker or another. Whether that is the first of his kind.
+    pub(crate) fn meet(&mut self, realm: Realm, asked: strangers::Asked) -> bool {
+        self.strangers.meet(realm, asked)
     }
 
     /// Settings changed.
     pub(crate) fn renew(&mut self, settings: &Settings) {
-        self.strangers = Strangers::of(settings);
+        self.strangers.renew(settings);
         let current = |user: &Arc<str>| settings.secrets.get(user);
         self.verifiers.retain(|user, (of, _)| matches!(current(user), Some(Secret::Plain(now)) if now == of));
     }
@@ -114,7 +114,7 @@ impl ClientLogin<'_> {
             }
             AuthType::Cert if known && certified => Then::Authenticated(None),
             AuthType::Cert => Then::Fail(Failure::CertificateRequired { user: user.to_string() }),
-            AuthType::Peer | AuthType::Ident => self.ask_who_is_there(known),
+            AuthType::Peer | AuthType::Ident => self.ask_who_is_there(),
             // It is kept out by a record, or none is for it.
             AuthType::Reject | AuthType::Hba => {
                 Then::Fail(Failure::Hba { line: record.map(|record| record.line), whence: self.whence() })
@@ -212,10 +212,10 @@ impl ClientLogin<'_> {
         record.authority.clone().filter(|_| record.method == self.login.method)
     }
 
-    /// Who is at the other end, as the system calls him, or the machine that he comes from.
-    fn ask_who_is_there(&mut self, known: bool) -> Then {
+    /// Who is at the other end, as the system calls him, or the machine that he comes from: whoever has that machine sees whether it is asked, so it is for
+    /// strangers too.
+    fn ask_who_is_there(&mut self) -> Then {
         let inquiry = match (self.login.method, self.peer, self.local) {
-            _ if !known => return self.is_nobody_known(),
             (AuthType::Peer, Peer::Unix { uid: Some(uid), .. }, _) => Inquiry::UserOf { uid: *uid },
             (AuthType::Ident, Peer::Tcp { ip, port }, Peer::Tcp { ip: own_ip, port: own_port }) => {
                 let at = |ip: &IpAddr, port: &u16| SocketAddr::new(ip.to_canonical(), *port);
@@ -318,7 +318,10 @@ impl ClientLogin<'_> {
         let (method, iterations) = (self.login.method, self.cx.settings.scram_iterations);
         // Who has none is let in as seldom as a stranger, and asked for the same.
         match self.secret().filter(|secret| !secret.is_empty()).cloned() {
-            None => self.known.strangers.verifier(user, method, iterations, &self.cx.config.process_secret),
+            None => {
+                let (realm, secret) = (self.login.realm, &self.cx.config.process_secret);
+                self.known.strangers.verifier(user, realm, (method, iterations), secret)
+            }
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(_) if method == AuthType::Md5 => None,
             // An md5 hash cannot prove anything here.
@@ -337,7 +340,11 @@ impl ClientLogin<'_> {
 
     /// The salt and the iteration count of what is made of a plain password.
     fn verifier_to_make(&self, user: &str) -> ScramVerifier {
-        mock_verifier(user, &self.cx.config.process_secret, self.cx.settings.scram_iterations)
+        let (secret, iterations) = (&self.cx.config.process_secret, self.cx.settings.scram_iterations);
+        if self.cx.settings.secrets.contains_key(user) {
+            return mock_verifier(user, secret, iterations);
+        }
+        mock_verifier(&self.login.realm.name(user), secret, iterations)
     }
 
     fn derive_verifier(&mut self, user: &Arc<str>, client: Option<ClientId>, password: Arc<str>, told: &ScramVerifier) {
@@ -490,7 +497,7 @@ impl ClientLogin<'_> {
     fn refused_at(&self, user: &str) -> Time {
         let secret = self.secret().filter(|secret| !secret.is_empty());
         let (method, iterations) = (self.login.method, self.cx.settings.scram_iterations);
-        let asked = self.known.strangers.asked(user, secret, &self.cx.config.process_secret);
+        let asked = self.known.strangers.asked(user, self.login.realm, secret, &self.cx.config.process_secret);
         let iterations = asked.iterations(method, iterations);
         self.cx.now + REFUSED_AFTER + Duration(REFUSED_AFTER_EACH.0 * u64::from(iterations))
     }

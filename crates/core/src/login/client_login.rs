@@ -8,7 +8,6 @@ use weir_wire::startup::{STARTUP_HEADER_LEN, TLS_ACCEPTED, TLS_HANDSHAKE_RECORD,
 use weir_wire::{ProtocolVersion, Startup, write};
 
 use crate::auth::ScramKeys;
-use crate::cluster::poses_as_node;
 use crate::context::Context;
 use crate::derivations::Derivations;
 use crate::failure::Failure;
@@ -195,10 +194,6 @@ impl ClientLogin<'_> {
             login.database = Arc::clone(&login.user);
         }
         self.cut_names(&mut login)?;
-        let is_cluster = self.cx.settings.database(&login.database).is_some_and(|database| database.cluster.is_some());
-        if is_cluster && login.parameters.iter().any(|(name, value)| poses_as_node(name, value.as_bytes())) {
-            return Err(Failure::PosesAsNode);
-        }
         if self.shutting_down && !CONSOLE_DATABASES.contains(&&*login.database) {
             return Err(Failure::NoNewClients);
         }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::auth::Secret;
+use crate::auth::{Secret, keyed_number};
 use crate::failure::Failure;
 use crate::login::Phase;
 use crate::login::client_login::{ClientLogin, Then};
 use crate::login::lookup::{LookedUp, Lookup, Sought, Told};
+use crate::login::strangers::{Asked, Realm};
+use crate::mail::Letter;
 use crate::names::{CONSOLE_DATABASES, Destination, PoolName};
 use crate::parameters::meanings::NAME_BYTES;
-use crate::settings::AuthType;
+use crate::settings::{AuthType, Settings};
 
 impl ClientLogin<'_> {
     /// PostgreSQL has told what it knows of the user.
@@ -19,7 +21,12 @@ impl ClientLogin<'_> {
                 if let LookedUp::Found(secret, _) = &looked_up
                     && !secret.is_empty()
                 {
-                    self.known.meet(secret);
+                    let (realm, asked) = (self.login.realm, Asked::of(secret));
+                    if self.known.meet(realm, asked) {
+                        for worker in self.cx.other_workers().collect::<Vec<_>>() {
+                            self.cx.post(worker, Letter::Met { realm, asked });
+                        }
+                    }
                 }
                 self.login.looked_up = looked_up;
             }
@@ -71,13 +78,35 @@ impl ClientLogin<'_> {
         self.ask_postgresql(Arc::clone(user), Sought::ForcedSecret)
     }
 
+    /// The database whose entry says how. For one that does not exist it is that of another, the same each time.
+    fn asks_as(&mut self, settings: &Settings) -> Option<Arc<str>> {
+        let database = &self.login.database;
+        if self.login.is_to_console() || settings.database(database).is_some() {
+            return Some(Arc::clone(database));
+        }
+        let number = keyed_number(&format!("{database}\0database"), &self.cx.config.process_secret);
+        self.login.is_stood_for = true;
+        settings.stands_for(number).cloned()
+    }
+
+    /// Nobody can be asked in the place of a database that does not exist.
+    pub(crate) fn is_told_nothing(&mut self) -> Then {
+        match std::mem::replace(&mut self.login.phase, Phase::Admission) {
+            Phase::LookingUp(lookup) if lookup.is_about_roles() => self.login.roles = Some(Vec::new()),
+            _ => self.login.looked_up = LookedUp::Nobody,
+        }
+        self.begin_authentication()
+    }
+
     /// `None`: nobody is there to ask, or it would be asked about another.
     fn ask_postgresql(&mut self, user: Arc<str>, sought: Sought) -> Option<Then> {
         // PostgreSQL would cut a longer name, and tell of another user.
         if user.len() > NAME_BYTES {
             return None;
         }
-        let way = self.cx.settings.lookup(&self.login.database)?;
+        let settings = Arc::clone(&self.cx.settings);
+        let entry = self.asks_as(&settings)?;
+        let way = settings.lookup(&entry)?;
         let wrong = if CONSOLE_DATABASES.contains(&&*way.database) {
             format!("cannot use the reserved \"{}\" database as an auth_dbname", way.database)
         } else if self.cx.settings.database(&way.database).is_none() {
@@ -89,7 +118,10 @@ impl ClientLogin<'_> {
                 looks_up: true,
                 destination: Destination::default(),
             };
-            self.login.phase = Phase::LookingUp(Lookup::of(user, sought, way, Arc::clone(&self.cx.settings)));
+            let endpoints = settings.database(&way.database).map_or(&[][..], |entry| &entry.endpoints);
+            self.login.realm = Realm::of(endpoints, &way.query, &self.cx.config.process_secret);
+            let lookup = Lookup::of(user, sought, (entry, way), settings);
+            self.login.phase = Phase::LookingUp(Box::new(lookup));
             return Some(Then::LookUp(Arc::new(pool)));
         };
         self.cx.log_error(wrong);

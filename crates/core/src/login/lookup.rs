@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::auth::{SERVER_ITERATIONS_MAX, Secret};
+use crate::names::CONSOLE_DATABASES;
 use crate::pool::credentials::Credentials;
 use crate::settings::{Settings, Way};
 use crate::time::Time;
@@ -53,6 +54,8 @@ impl LookedUp {
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     way: Way,
+    /// The database whose entry says so: the client's, or another for one that does not exist.
+    entry: Arc<str>,
     /// The settings when it was decided on.
     under: Arc<Settings>,
     /// When it was sent: what it tells is no newer than that.
@@ -72,7 +75,9 @@ impl Question {
             (Some(then), Some(now)) => then.endpoints == now.endpoints && then.server_database == now.server_database,
             _ => false,
         };
-        now.lookup(database).as_ref() == Some(&self.way) && same_server()
+        let is_its_own = CONSOLE_DATABASES.contains(&database) || now.database(database).is_some();
+        let same_entry = is_its_own == (*self.entry == *database);
+        same_entry && now.lookup(&self.entry).as_ref() == Some(&self.way) && same_server()
     }
 }
 
@@ -104,8 +109,8 @@ pub(crate) enum Told {
 }
 
 impl Lookup {
-    pub(super) fn of(user: Arc<str>, sought: Sought, way: Way, under: Arc<Settings>) -> Self {
-        let question = Question { way, under, asked_at: Time(0) };
+    pub(super) fn of(user: Arc<str>, sought: Sought, (entry, way): (Arc<str>, Way), under: Arc<Settings>) -> Self {
+        let question = Question { way, entry, under, asked_at: Time(0) };
         Self { question, user, sought, secret: None, roles: Vec::new(), wrong: None }
     }
 
@@ -186,6 +191,10 @@ impl Lookup {
         })
     }
 
+    pub(crate) fn is_about_roles(&self) -> bool {
+        self.sought == Sought::Roles
+    }
+
     /// The user of whom it is, where that is one whom its database's entry forces.
     pub(crate) fn forced(&self) -> Option<Arc<str>> {
         (self.sought == Sought::ForcedSecret).then(|| Arc::clone(&self.user))
@@ -206,7 +215,7 @@ mod tests {
 
     fn told(sought: Sought, rows: &[&[Option<&str>]]) -> Result<Told, &'static str> {
         let way = Way { database: "".into(), user: "".into(), query: "".into() };
-        let mut lookup = Lookup::of("alice".into(), sought, way, Arc::default());
+        let mut lookup = Lookup::of("alice".into(), sought, ("".into(), way), Arc::default());
         for row in rows {
             let values: Vec<_> = row.iter().map(|value| value.map(str::as_bytes)).collect();
             lookup.row(Some(&values));

@@ -22,10 +22,12 @@ use std::sync::Arc;
 use weir_wire::ProtocolVersion;
 
 use crate::auth::{ScramVerifier, ServerFinal, ServerFirst};
+use crate::cluster::poses_as_node;
 use crate::failure::{Proof, Stranger};
 use crate::inbox::Inbox;
 use crate::label;
 use crate::login::lookup::{LookedUp, Lookup};
+use crate::login::strangers::Realm;
 use crate::names::{CONSOLE, CONSOLE_DATABASES, shown};
 use crate::outside::Authority;
 use crate::peer::{Peer, TlsInfo};
@@ -41,7 +43,7 @@ pub(crate) enum Phase {
     /// A record of `auth_hba_file` is for a host: a name server is asked what the client's is called.
     NamingHost,
     /// PostgreSQL is asked for a secret, or for the user's roles.
-    LookingUp(Lookup),
+    LookingUp(Box<Lookup>),
     /// The system, or the client's own machine, is asked who is at the other end.
     Identifying,
     Password,
@@ -90,6 +92,10 @@ pub(crate) struct Login {
     pub(crate) user: Arc<str>,
     pub(crate) database: Arc<str>,
     pub(crate) looked_up: LookedUp,
+    /// Where its user is looked up.
+    realm: Realm,
+    /// Its database did not exist when its user was asked about: what another one's server has said counts for none that comes meanwhile.
+    pub(crate) is_stood_for: bool,
     /// What is known of the user that its database's entry forces, who is in no file.
     pub(crate) forced: Option<(Arc<str>, LookedUp)>,
     /// What its host is called, if that has been asked.
@@ -115,6 +121,8 @@ impl Login {
             user: "".into(),
             database: "".into(),
             looked_up: LookedUp::NotYet,
+            realm: Realm::Nowhere,
+            is_stood_for: false,
             forced: None,
             host: None,
             roles: None,
@@ -149,6 +157,10 @@ impl Login {
     pub(crate) fn is_own_user(&self, peer: &Peer, uid: Option<u32>) -> bool {
         let same = matches!(peer, Peer::Unix { uid: Some(theirs), .. } if uid == Some(*theirs));
         same && self.is_to_console() && *self.user == *CONSOLE
+    }
+
+    pub(crate) fn poses_as_node(&self) -> bool {
+        self.parameters.iter().any(|(name, value)| poses_as_node(name, value.as_bytes()))
     }
 
     /// Others than PostgreSQL are asked about it.

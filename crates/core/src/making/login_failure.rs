@@ -28,6 +28,8 @@ pub(crate) struct LoginFailure {
     pub(crate) report: Arc<Report>,
     /// Trying again with the same settings gives the same, so waiting clients are told.
     pub(crate) refused: bool,
+    /// Once that has gone on for a while: it may be on the change.
+    may_change: bool,
     /// The server may take the same login with TLS.
     pub(crate) wants_tls: bool,
     /// It is an answer to one client's own startup packet: others' logins may be taken.
@@ -47,11 +49,19 @@ impl LoginFailure {
             text,
             report: Arc::new(report),
             refused: false,
+            may_change: false,
             wants_tls: false,
             of_one_client: false,
             of_server: false,
             at_once: false,
         }
+    }
+
+    /// No TLS is to be had with the server: its certificate, or what it is verified with, may be on the change, and one without the other is seen.
+    pub(crate) fn of_tls(reason: &str) -> Self {
+        // As OpenSSL's alert says it, which PgBouncer's log has.
+        let reason = reason.replace("invalid peer certificate", "certificate verify failed");
+        Self { may_change: true, ..Self::broken(format!("TLS failed: {reason}")) }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
@@ -66,6 +76,7 @@ impl LoginFailure {
     pub(crate) fn fails(&self) -> Fails {
         match (self.refused, self.at_once) {
             (true, _) => Fails::Refused(Arc::clone(&self.report)),
+            _ if self.may_change => Fails::RefusedForLong(Arc::clone(&self.report)),
             (false, true) => Fails::EndedAtOnce,
             (false, false) => Fails::Passing,
         }
@@ -94,6 +105,7 @@ impl LoginFailure {
             text,
             report: Arc::new(report),
             // Class 57 and 53: cannot connect now, too many connections. They pass.
+            may_change: false,
             refused: !(fields.code.starts_with(b"57") || fields.code.starts_with(b"53")),
             // No line of pg_hba.conf for a connection without TLS (`ClientAuthentication`, src/backend/libpq/auth.c).
             wants_tls: fields.code == b"28000",

@@ -42,6 +42,8 @@ pub(crate) struct Startup {
     /// Where names are the server's own.
     statements: Meanings,
     portals: Meanings,
+    /// What its packet has set, for the log, once it has a server.
+    untold: Vec<String>,
 }
 
 /// For its way to another process.
@@ -58,8 +60,10 @@ impl Startup {
         at_rest.then(|| SavedStartup { values: self.values.own_copy(), missing: self.missing.own_copy() })
     }
 
-    pub(crate) fn of_saved(saved: SavedStartup) -> Box<Self> {
-        Box::new(Self { missing: saved.missing, ..Self::of(saved.values) })
+    /// `None`: nothing but its packet was to be told.
+    pub(crate) fn of_saved(saved: SavedStartup) -> Option<Box<Self>> {
+        let is_one = !saved.values.is_empty();
+        is_one.then(|| Box::new(Self { missing: saved.missing, ..Self::of(saved.values) }))
     }
 
     fn of(values: ParameterSet) -> Self {
@@ -73,6 +77,7 @@ impl Startup {
             missing: ParameterSet::default(),
             statements: Meanings::of(Kind::Statement),
             portals: Meanings::of(Kind::Portal),
+            untold: Vec::new(),
         }
     }
 
@@ -90,6 +95,34 @@ impl Startup {
             }
         }
         (!values.is_empty()).then(|| Box::new(Self::of(values)))
+    }
+
+    /// For `verbose = 2`: its packet is to be told to the log when it gets a server, and then forgotten where nothing else is kept of it (`take_untold`).
+    #[cold]
+    pub(crate) fn telling(
+        startup: Option<Box<Self>>,
+        label: &str,
+        packet: &[(Arc<str>, Arc<str>)],
+        session: &ParameterSet,
+    ) -> Option<Box<Self>> {
+        let untold: Vec<_> = described(packet, session).iter().map(|line| format!("{label} {line}")).collect();
+        if untold.is_empty() {
+            return startup;
+        }
+        let startup = startup.unwrap_or_else(|| Box::new(Self::of(ParameterSet::default())));
+        Some(Box::new(Self { untold, ..*startup }))
+    }
+
+    #[inline]
+    pub(crate) fn is_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    #[cold]
+    pub(crate) fn take_untold(startup: &mut Option<Box<Self>>) -> Vec<String> {
+        let untold = startup.as_mut().map_or_else(Vec::new, |startup| std::mem::take(&mut startup.untold));
+        startup.take_if(|startup| startup.values.is_empty());
+        untold
     }
 
     /// Whether the texts of its requests have to be there as a whole.
@@ -448,4 +481,21 @@ impl Startup {
         }
         back
     }
+}
+
+/// A startup packet's parameters and what PostgreSQL has made of them, in PgBouncer's words (`varcache_apply`, `varcache_set_canonical`, src/varcache.c at 1.25.2).
+fn described(packet: &[(Arc<str>, Arc<str>)], session: &ParameterSet) -> Vec<String> {
+    if packet.is_empty() {
+        return Vec::new();
+    }
+    let name = |name: &Arc<str>| session.get(name).map_or_else(|| Arc::clone(name), |own| Arc::clone(&own.name));
+    let set = |(own, value): &(Arc<str>, Arc<str>)| format!("SET {}='{}'", name(own), value.replace('\'', "''"));
+    let mut lines = vec![format!("varcache_apply: {};", packet.iter().map(set).collect::<Vec<_>>().join(";"))];
+    for (own, value) in packet {
+        if let Some(canonical) = session.get(own).filter(|canonical| *canonical.value != *value.as_bytes()) {
+            let (name, made) = (name(own), String::from_utf8_lossy(&canonical.value));
+            lines.push(format!("varcache_set_canonical: setting {name} to its canonical version {value} -> {made}"));
+        }
+    }
+    lines
 }

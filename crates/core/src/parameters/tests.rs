@@ -267,3 +267,21 @@ fn a_value_is_told_unlike_where_another_encoding_is_asked_for() {
         assert_eq!(is_told_unlike(&packet(values), &own, b"UTF8"), of_own, "{values:?}");
     }
 }
+
+#[test]
+fn a_packet_is_described_with_what_became_of_it() {
+    let packet = [("datestyle", "ISO"), ("search_path", "a'b"), ("work_mem", "1MB")];
+    let packet = packet.map(|(name, value)| (name.into(), value.into()));
+    let session = set(&[("DateStyle", "ISO, MDY", true), ("search_path", "a'b", true)]);
+    let mut startup = startup::Startup::telling(None, "C-0x1:", &packet, &session);
+    assert!(startup.as_ref().is_some_and(|startup| startup.is_untold()));
+    assert_eq!(
+        startup::Startup::take_untold(&mut startup),
+        [
+            "C-0x1: varcache_apply: SET DateStyle='ISO';SET search_path='a''b';SET work_mem='1MB';",
+            "C-0x1: varcache_set_canonical: setting DateStyle to its canonical version ISO -> ISO, MDY",
+        ]
+    );
+    assert!(startup.is_none(), "nothing else is kept of it");
+    assert!(startup::Startup::telling(None, "C-0x1:", &[], &session).is_none());
+}

@@ -13,6 +13,8 @@ use crate::time::{Duration, Time};
 
 /// The first wait after a failed login; it doubles up to `server_login_retry`.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// Clients wait for so long where TLS fails, for a certificate that is about to be another, before they are told.
+pub(crate) const TLS_PATIENCE: Duration = Duration::from_secs(5);
 /// Pools above which those are forgotten whose wait has long been over.
 const FAILING_SWEPT_ABOVE: usize = 1024;
 
@@ -53,6 +55,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) first: usize,
     /// The pool has other servers to go on with while one is tried that may not answer.
     pub(crate) may_probe: bool,
+    /// They are there for where the first is not: as long as nobody knows whether it is, one login asks for all.
+    pub(crate) in_order: bool,
 }
 
 /// An endpoint where logins fail.
@@ -60,6 +64,8 @@ pub(crate) struct Turn<'a> {
 struct Failing {
     endpoint: Endpoint,
     setback: Setback,
+    /// The first failure in this row.
+    since: Time,
     /// Who makes the one server that is tried.
     trying: Option<WorkerId>,
     /// The last failure was a session that ended at once.
@@ -74,6 +80,8 @@ pub(crate) enum Fails {
     /// No answer, or none that is told to clients.
     Passing,
     Refused(Arc<Report>),
+    /// The same, once it has gone on for `TLS_PATIENCE`.
+    RefusedForLong(Arc<Report>),
     /// It succeeded, and the session ended before anybody had it.
     EndedAtOnce,
 }
@@ -83,6 +91,9 @@ pub(crate) enum Fails {
 struct Troubled {
     failing: Vec<Failing>,
     told: Vec<WorkerId>,
+    /// Where hosts are in order: where a login has succeeded, and where one is the first, and whose.
+    proven: Vec<Endpoint>,
+    first: Option<(Endpoint, WorkerId)>,
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +124,8 @@ impl Troubled {
     fn find_or_add(&mut self, endpoint: &Endpoint) -> &mut Failing {
         let index = self.failing.iter().position(|failing| failing.endpoint == *endpoint).unwrap_or_else(|| {
             let (setback, endpoint) = (Setback::default(), endpoint.clone());
-            self.failing.push(Failing { endpoint, setback, trying: None, ended_at_once: false, works_since: None });
+            let (trying, since) = (None, Time(0));
+            self.failing.push(Failing { endpoint, setback, since, trying, ended_at_once: false, works_since: None });
             self.failing.len() - 1
         });
         &mut self.failing[index]
@@ -132,9 +144,9 @@ impl Endpoints {
     /// Where the pool's next server may be made. One whose logins fail is tried when its turn comes and others go on meanwhile,
     /// or when there is no other.
     pub(crate) fn may_try(&self, now: Time, pool: &PoolName, turn: Turn<'_>) -> Try {
-        let Turn { endpoints, first, may_probe } = turn;
+        let Turn { endpoints, first, may_probe, in_order } = turn;
         let (Some(troubled), false) = (self.troubled.get(pool), endpoints.is_empty()) else {
-            return Try::At(Site { endpoint: first % endpoints.len().max(1), alone: false });
+            return Try::At(Site { endpoint: first % endpoints.len().max(1), alone: in_order });
         };
         let in_turn = || (0..endpoints.len()).map(|step| (first + step) % endpoints.len());
         let failing = |index: usize| troubled.find(&endpoints[index]);
@@ -143,21 +155,25 @@ impl Endpoints {
         let due = ahead.find(|(_, failing)| failing.is_due(now) && failing.trying.is_none());
         match (open, due) {
             (open, Some((endpoint, _))) if may_probe || open.is_none() => Try::At(Site { endpoint, alone: true }),
-            (Some(endpoint), _) => Try::At(Site { endpoint, alone: false }),
+            (Some(endpoint), _) if !in_order || troubled.proven.contains(&endpoints[endpoint]) => {
+                Try::At(Site { endpoint, alone: false })
+            }
+            (Some(endpoint), _) => match &troubled.first {
+                Some((first, _)) if *first == endpoints[endpoint] => Try::AfterAnother,
+                _ => Try::At(Site { endpoint, alone: true }),
+            },
             (None, _) if in_turn().filter_map(failing).any(|failing| failing.is_due(now)) => Try::AfterAnother,
             (None, _) => Try::NotYet(troubled.setback(endpoints)),
         }
     }
 
     /// That worker tries alone there.
-    pub(crate) fn tries(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
-        if let Some(failing) = self.failing(pool, endpoint) {
-            failing.trying = Some(worker);
+    pub(crate) fn tries(&mut self, pool: &Arc<PoolName>, endpoint: &Endpoint, worker: WorkerId) {
+        let troubled = self.troubled.entry(Arc::clone(pool)).or_default();
+        match troubled.failing.iter_mut().find(|failing| failing.endpoint == *endpoint) {
+            Some(failing) if failing.works_since.is_none() => failing.trying = Some(worker),
+            _ => troubled.first = Some((endpoint.clone(), worker)),
         }
-    }
-
-    fn failing(&mut self, pool: &PoolName, endpoint: &Endpoint) -> Option<&mut Failing> {
-        self.troubled.get_mut(pool)?.failing.iter_mut().find(|failing| failing.endpoint == *endpoint)
     }
 
     /// A login failed: the next one there is tried a little later each time. Those of one burst count once.
@@ -174,7 +190,10 @@ impl Endpoints {
             self.troubled.retain(|_, troubled| troubled.failing.iter().any(lasts));
             self.sweep_above = self.troubled.len() * 2;
         }
-        let failing = self.troubled.entry(Arc::clone(pool)).or_default().find_or_add(endpoint);
+        let troubled = self.troubled.entry(Arc::clone(pool)).or_default();
+        troubled.first.take_if(|(first, _)| first == endpoint);
+        troubled.proven.retain(|proven| proven != endpoint);
+        let failing = troubled.find_or_add(endpoint);
         failing.trying = None;
         let at_once = matches!(fails, Fails::EndedAtOnce);
         let again = std::mem::replace(&mut failing.ended_at_once, at_once) && at_once;
@@ -185,8 +204,12 @@ impl Endpoints {
                 *setback = Setback::default();
             }
         }
+        if setback.failures == 0 {
+            failing.since = now;
+        }
         setback.refusal = match fails {
             Fails::Refused(report) => Some(report),
+            Fails::RefusedForLong(report) => Some(report).filter(|_| now >= failing.since + TLS_PATIENCE),
             Fails::Passing | Fails::EndedAtOnce => None,
         };
         if setback.retry_at <= now {
@@ -207,6 +230,7 @@ impl Endpoints {
     /// A login succeeds there, and others may. Answers who was told that they do not.
     pub(crate) fn succeeded(&mut self, now: Time, pool: &PoolName, endpoint: &Endpoint) -> Vec<WorkerId> {
         let Some(troubled) = self.troubled.get_mut(pool) else { return Vec::new() };
+        troubled.first.take_if(|(first, _)| first == endpoint);
         if let Some(failing) = troubled.failing.iter_mut().find(|failing| failing.endpoint == *endpoint) {
             if failing.setback.retry_at > now {
                 // It was begun before another failed.
@@ -215,13 +239,25 @@ impl Endpoints {
             failing.trying = None;
             failing.works_since.get_or_insert(now);
         }
+        if !troubled.proven.contains(endpoint) {
+            troubled.proven.push(endpoint.clone());
+        }
         std::mem::take(&mut troubled.told)
     }
 
     /// The one that a worker tried there is gone, or was not made: another may be tried.
     pub(crate) fn gave_up(&mut self, pool: &PoolName, endpoint: &Endpoint, worker: WorkerId) {
-        if let Some(failing) = self.failing(pool, endpoint) {
+        let Some(troubled) = self.troubled.get_mut(pool) else { return };
+        troubled.first.take_if(|(first, tries)| first == endpoint && *tries == worker);
+        if let Some(failing) = troubled.failing.iter_mut().find(|failing| failing.endpoint == *endpoint) {
             failing.trying.take_if(|tries| *tries == worker);
+        }
+    }
+
+    /// Nobody has a server of it, or wants one: where the last were made says nothing of the next.
+    pub(crate) fn forget_proven(&mut self, pool: &PoolName) {
+        if self.troubled.get(pool).is_some_and(|troubled| troubled.failing.is_empty() && troubled.told.is_empty()) {
+            self.troubled.remove(pool);
         }
     }
 
@@ -263,7 +299,7 @@ mod tests {
     }
 
     fn turn(endpoints: &[Endpoint], first: usize) -> Turn<'_> {
-        Turn { endpoints, first, may_probe: true }
+        Turn { endpoints, first, may_probe: true, in_order: false }
     }
 
     #[test]
@@ -369,6 +405,60 @@ mod tests {
         assert_eq!(refusal(&tried, at(0)), None);
         tried.failed(at(1), LONGEST, &pool, &hosts[1], report("two"));
         assert_eq!(refusal(&tried, at(1)).as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn of_hosts_in_order_one_login_asks_first() {
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two"].map(host));
+        let may_try = |tried: &Endpoints, now, first| {
+            tried.may_try(now, &pool, Turn { may_probe: false, in_order: true, ..turn(&hosts, first) })
+        };
+        assert_eq!(site(may_try(&tried, at(0), 0)), Some((0, true)));
+        tried.tries(&pool, &hosts[0], WorkerId(1));
+        assert!(matches!(may_try(&tried, at(0), 0), Try::AfterAnother));
+        tried.failed(at(1), LONGEST, &pool, &hosts[0], Fails::Passing);
+        assert_eq!(site(may_try(&tried, at(1), 0)), Some((1, true)), "the next is asked in the same way");
+        tried.tries(&pool, &hosts[1], WorkerId(2));
+        tried.gave_up(&pool, &hosts[1], WorkerId(1));
+        assert!(matches!(may_try(&tried, at(1), 1), Try::AfterAnother));
+        tried.gave_up(&pool, &hosts[1], WorkerId(2));
+        assert_eq!(site(may_try(&tried, at(1), 1)), Some((1, true)), "nobody asks any more");
+        tried.tries(&pool, &hosts[1], WorkerId(1));
+        tried.succeeded(at(2), &pool, &hosts[1]);
+        assert_eq!(site(may_try(&tried, at(2), 1)), Some((1, false)));
+        tried.failed(at(3), LONGEST, &pool, &hosts[1], Fails::Passing);
+        assert!(matches!(may_try(&tried, at(3), 1), Try::NotYet(_)));
+    }
+
+    #[test]
+    fn what_an_unused_pool_has_shown_is_forgotten() {
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), ["one", "two"].map(host));
+        tried.tries(&pool, &hosts[0], WorkerId(1));
+        tried.succeeded(at(1), &pool, &hosts[0]);
+        tried.forget_proven(&pool);
+        assert!(tried.troubled.is_empty());
+        tried.failed(at(2), LONGEST, &pool, &hosts[0], Fails::Passing);
+        tried.forget_proven(&pool);
+        assert!(matches!(tried.may_try(at(2), &pool, turn(&hosts[..1], 0)), Try::NotYet(_)));
+    }
+
+    #[test]
+    fn tls_that_fails_is_told_once_it_has_failed_for_a_while() {
+        use weir_wire::report::Severity;
+        let (mut tried, pool, hosts) = (Endpoints::default(), pool("app"), [host("db")]);
+        let report = || Fails::RefusedForLong(Arc::new(Report::new(Severity::Fatal, "08006", "TLS failed")));
+        let mut fails = |now| {
+            tried.failed(at(now), LONGEST, &pool, &hosts[0], report());
+            let answer = tried.may_try(at(now), &pool, turn(&hosts, 0));
+            let Try::NotYet(setback) = answer else { panic!("{answer:?}") };
+            setback.refusal.is_some()
+        };
+        assert!(!fails(1_000) && !fails(5_999) && fails(6_000) && fails(7_000));
+        // It has worked in between.
+        tried.succeeded(at(60_000), &pool, &hosts[0]);
+        tried.failed(at(61_000), LONGEST, &pool, &hosts[0], report());
+        let Try::NotYet(setback) = tried.may_try(at(61_000), &pool, turn(&hosts, 0)) else { panic!() };
+        assert!(setback.refusal.is_none());
     }
 
     #[test]

@@ -273,6 +273,7 @@ impl Steward {
             && let Some(ledger) = self.ledgers.remove(pool)
         {
             self.loads.forget(&ledger.homes);
+            self.endpoints.forget_proven(pool);
         }
     }
 
@@ -422,14 +423,19 @@ impl Steward {
         // Never with the last place: whoever waits may need that for another.
         let may_probe =
             ledger.is_some_and(|ledger| (1..ledger.limits.size.saturating_sub(1)).contains(&ledger.servers()));
-        self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe })
+        let in_order = endpoints.len() > 1 && !self.balances_hosts(pool);
+        self.endpoints.may_try(now, pool, Turn { endpoints, first, may_probe, in_order })
+    }
+
+    /// Whether the hosts of its database take turns.
+    fn balances_hosts(&self, pool: &PoolName) -> bool {
+        self.settings.database(&pool.database).is_none_or(|database| database.balances_hosts)
     }
 
     fn permit(&mut self, pool: &Arc<PoolName>, to: WorkerId, fill: bool, site: Site) {
-        let database = self.settings.database(&pool.database);
         let endpoint = self.endpoints_of(pool).get(site.endpoint).cloned();
-        let stays = database.is_some_and(|database| !database.balances_hosts);
-        self.ledger(pool).turn = if stays { site.endpoint } else { site.endpoint + 1 };
+        let balances = self.balances_hosts(pool);
+        self.ledger(pool).turn = site.endpoint + usize::from(balances);
         if let (Some(endpoint), true) = (&endpoint, site.alone) {
             self.endpoints.tries(pool, endpoint, to);
         }

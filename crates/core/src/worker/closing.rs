@@ -53,7 +53,7 @@ impl Traffic {
     #[cold]
     pub(super) fn log_closing(&mut self, id: ServerId, reason: &str) {
         let server = self.servers.get(id).filter(|server| !matches!(server.state, ServerState::Closing));
-        if let (true, Some(server)) = (self.cx.settings.log_disconnections, server) {
+        if let (true, Some(server)) = (self.cx.settings.log.disconnections, server) {
             let age = self.cx.now.since(server.made_at).as_secs();
             let text = format!("{} closing because: {reason} (age={age}s)", self.server_label(id));
             self.cx.log_info(text);

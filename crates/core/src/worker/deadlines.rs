@@ -104,7 +104,7 @@ impl Process {
             pool.counters_before = counters;
             all += pool.counted;
         }
-        if cx.settings.log_stats {
+        if cx.settings.log.stats {
             cx.tell_steward(Letter::Counted { counted: Box::new(all) });
         }
     }

@@ -30,7 +30,7 @@ impl Service {
         if client.is_over() || matches!(client.state, ClientState::Reserved) {
             return;
         }
-        if self.traffic.cx.settings.log_pooler_errors {
+        if self.traffic.cx.settings.log.pooler_errors {
             let text = format!("{} pooler error: {}", client.label(), failure.log_text(report));
             self.traffic.cx.out.event(Event::Log { level: failure.level(), text });
         }
@@ -72,7 +72,7 @@ impl Service {
     #[cold]
     pub(super) fn log_leaving(&mut self, id: ClientId, reason: &str) {
         let Some(client) = self.traffic.clients.get(id).filter(|client| !client.is_over()) else { return };
-        if self.traffic.cx.settings.log_disconnections {
+        if self.traffic.cx.settings.log.disconnections {
             let age = self.traffic.cx.now.since(client.connected_at).as_secs();
             let text = format!("{} closing because: {reason} (age={age}s)", client.label());
             self.traffic.cx.log_info(text);

@@ -125,7 +125,7 @@ impl Service {
         match (self.traffic.clients.get_mut(id), refused) {
             (Some(client), None) => {
                 client.admitted = Some((database, user));
-                if let (true, ClientState::Login(login)) = (self.traffic.cx.settings.log_connections, &client.state) {
+                if let (true, ClientState::Login(login)) = (self.traffic.cx.settings.log.connections, &client.state) {
                     let text = format!("{} {}", client.label(), login.attempt(client.tls.as_deref()));
                     self.traffic.cx.log_info(text);
                 }
@@ -153,7 +153,10 @@ impl Service {
         let Some((login, _)) = self.client_login(id).filter(|(login, _)| login.shows_what_is_asked()) else {
             return false;
         };
-        let Login { database, user, looked_up, forced, .. } = login.login;
+        let Login { database, user, looked_up, forced, is_stood_for, .. } = login.login;
+        if *is_stood_for && settings.database(database).is_some() {
+            return false;
+        }
         let entry = settings.database(database).and_then(|entry| entry.forced_user.as_ref());
         let is_forced = |(forced, looked_up): &(Arc<str>, LookedUp)| {
             entry == Some(forced) && looked_up.is_current(database, forced, &settings)
@@ -168,6 +171,7 @@ impl Service {
         let Some(login) = self.traffic.login(id) else { return Ok(()) };
         let (database, user) = (Arc::clone(&login.database), Arc::clone(&login.user));
         let (looked_up, replication) = (login.looked_up.credentials(), login.replication.is_some());
+        let poses_as_node = login.poses_as_node();
         if CONSOLE_DATABASES.contains(&&*database) {
             return self.enter_console(id, &user);
         }
@@ -179,6 +183,9 @@ impl Service {
         };
         if self.traffic.gates.is_disabled(&database) {
             return Err(Failure::Disabled { name: database.to_string() });
+        }
+        if entry.cluster.is_some() && poses_as_node {
+            return Err(Failure::PosesAsNode);
         }
         if self.traffic.cx.settings.auth_type == AuthType::Any && entry.forced_user.is_none() {
             // A name that nobody vouched for opens no door of PostgreSQL's.
@@ -242,6 +249,13 @@ impl Service {
     /// Asks PostgreSQL about a user, on a server of this pool.
     pub(super) fn look_up(&mut self, id: ClientId, pool: &Arc<PoolName>) -> Result<(), Failure> {
         if self.traffic.gates.is_disabled(&pool.database) {
+            let settings = Arc::clone(&self.traffic.cx.settings);
+            let Some(login) = self.traffic.login(id) else { return Ok(()) };
+            if !login.is_to_console() && settings.database(&login.database).is_none() {
+                // It hears nothing of another database than it has named.
+                self.login_input(id, |login| login.is_told_nothing());
+                return Ok(());
+            }
             return Err(Failure::LookupDisabled { name: pool.database.to_string() });
         }
         let index = self.traffic.pool_for(pool).ok_or(Failure::LookupFailed)?;
@@ -428,19 +442,27 @@ impl Service {
     /// The greeting: parameters, a cancel key of ours, ReadyForQuery.
     pub(super) fn welcome_client(&mut self, id: ClientId, welcome: &Welcome) {
         let parameters = self.wanted_parameters(id, welcome);
-        let parameters = self.traffic.cx.parameter_sets.intern(parameters);
+        let mut parameters = self.traffic.cx.parameter_sets.intern(parameters);
         let process_id = self.sessions.number();
         let (told, long_key) = self.cancel_key(process_id);
         let Some(client) = self.traffic.clients.get_mut(id) else { return };
+        let label = (self.traffic.cx.settings.log.verbose >= 2).then(|| client.label());
         let ClientState::Login(login) = &mut client.state else { return };
         let key = if login.version >= ProtocolVersion::V3_2 { &long_key[..] } else { &long_key[..4] };
         let mut greeted = Arc::clone(&welcome.defaults);
         let asked = |name: &str| login.parameters.iter().any(|(own, _)| same_name(own, name));
         self.traffic.cx.parameter_sets.touch(&mut greeted, asked);
+        let mut startup = Startup::new(&login.parameters, &parameters, &welcome.defaults);
+        if let Some(label) = label {
+            startup = Startup::telling(startup, &label, &login.parameters, &parameters);
+            if startup.as_ref().is_some_and(|startup| startup.is_untold()) {
+                parameters = Arc::new(parameters.own_copy());
+            }
+        }
         let session = Session {
             database: Arc::clone(&login.database),
             user: Arc::clone(&login.user),
-            startup: Startup::new(&login.parameters, &parameters, &welcome.defaults),
+            startup,
             parameters: Arc::clone(&parameters),
             read: None,
             statements: Sparse::default(),

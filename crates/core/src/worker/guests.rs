@@ -101,7 +101,7 @@ impl Service {
             user: passport.user.into(),
             parameters: sets.intern(passport.parameters),
             read: None,
-            startup: passport.startup.map(Startup::of_saved),
+            startup: passport.startup.and_then(Startup::of_saved),
             statements: statements.map_or_else(Sparse::default, Sparse::from),
             unnamed: passport.unnamed.map(|saved| Unnamed::of_saved(saved, cache, sets)).unwrap_or_default(),
             process_id,

@@ -58,6 +58,9 @@ impl Process {
             (Letter::Cluster { database, known }, _) => self.learn_cluster(&database, &known),
             (Letter::CodeChanged { database, by }, _) => self.service.traffic.code_changed(&database, &by),
             (Letter::KeepPinned { pool, keep }, _) => self.service.keep_pinned(&pool, keep),
+            (Letter::Met { realm, asked }, _) => {
+                self.service.known.meet(realm, asked);
+            }
             (Letter::Outdated { definition }, _) => self.service.traffic.cx.statements.refresh(&definition),
             (Letter::Ask { question, asker }, _) => self.asked(from, &question, asker),
             (Letter::Tell { answer, asker }, _) => self.service.console_told(asker, *answer),

@@ -11,6 +11,7 @@ use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId};
 use crate::kept::Lists;
+use crate::parameters::startup::Startup;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -99,8 +100,7 @@ impl Service {
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
         client.bind(Link::Linked(server_id));
         server.enter(ServerState::Linked(id));
-        server.linked_at = cx.now;
-        server.checked = false;
+        (server.linked_at, server.checked) = (cx.now, false);
         let waited = cx.now.since(since);
         pool.counters.wait_time += waited.0;
         if client.congested {
@@ -268,6 +268,16 @@ fn apply_parameters(
     server: &mut Server,
     cx: &mut Context,
 ) -> Result<(), Box<Failure>> {
+    if session.startup.as_ref().is_some_and(|startup| startup.is_untold()) {
+        // They are nobody else's up to here, so that it comes by here.
+        for line in Startup::take_untold(&mut session.startup) {
+            cx.log_debug(line);
+        }
+        session.parameters = cx.parameter_sets.intern(session.parameters.own_copy());
+        if Arc::ptr_eq(&session.parameters, &server.parameters) {
+            return Ok(());
+        }
+    }
     if !session.parameters.reports_alike(&server.parameters) {
         adopt_reported(client, session, server, cx)?;
     }

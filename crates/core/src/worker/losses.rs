@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_wire::write;
 
 use crate::client::{Client, ClientState};
+use crate::contract::UNRESOLVED;
 use crate::exchange::{Around, OwnFailure};
 use crate::failure::Failure;
 use crate::id::NO_POOL;
@@ -172,7 +173,9 @@ impl Service {
     /// Its connect failed: there never was one.
     #[cold]
     pub(super) fn connect_failed(&mut self, id: ServerId, reason: String) {
-        self.traffic.log_closing(id, &format!("connect failed: {reason}"));
+        // Nobody was asked for a connection where the host's name has led nowhere: in PgBouncer's words.
+        let what = if reason.starts_with(UNRESOLVED) { "server DNS lookup failed" } else { "connect failed" };
+        self.traffic.log_closing(id, &format!("{what}: {reason}"));
         let Some(server) = self.traffic.servers.get_mut(id) else { return };
         if let ServerState::Making(making) = server.enter(ServerState::Closing) {
             self.making_ended(id, *making, &LoginFailure::broken(reason));

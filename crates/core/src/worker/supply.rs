@@ -335,11 +335,11 @@ impl Service {
         }
     }
 
-    /// With the same settings and certificates it would fail again. A session that has begun hears of its end only; a cancel request
+    /// With the same settings and certificates it fails again. A session that has begun hears of its end only; a cancel request
     /// that was sent may not have been read.
     pub(super) fn server_tls_failed(&mut self, id: ServerId, reason: &str) {
         self.server_failed(id);
-        self.server_login_failed(id, LoginFailure::refused(format!("TLS failed: {reason}")));
+        self.server_login_failed(id, LoginFailure::of_tls(reason));
     }
 
     /// The salted password of a server's login has been derived.
@@ -450,7 +450,7 @@ impl Service {
     }
 
     fn log_made(&mut self, id: ServerId, tells: &str) {
-        if let (true, Some(server)) = (self.traffic.cx.settings.log_connections, self.traffic.servers.get(id)) {
+        if let (true, Some(server)) = (self.traffic.cx.settings.log.connections, self.traffic.servers.get(id)) {
             let from = match &server.local {
                 Some(Peer::Tcp { ip, port }) => format!(" (from {})", SocketAddr::new(*ip, *port)),
                 _ => String::new(),

@@ -144,7 +144,8 @@ pub fn global(settings: &mut Settings, words: &[Word]) -> Result<(), String> {
                 "stats_users" => settings.stats_users = vec![value],
                 "login_notify_message" => settings.login_notify_message = value,
                 "application_name_add_host" => settings.application_name_add_host = value == "1",
-                "log_stats" => settings.log_stats = value == "1",
+                "verbose" => settings.log.verbose = value.parse().map_err(|_| format!("{value} is no number"))?,
+                "log_stats" => settings.log.stats = value == "1",
                 _ => return Err(format!("no setting {name}")),
             }
         }

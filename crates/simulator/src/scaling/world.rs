@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weir_core::contract::Mail;
-use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
+use weir_core::settings::{AuthType, Database, LogSettings, PoolMode, SessionState, TlsMode};
 use weir_core::{
     ConnId, Endpoint, Input, Numbers, Output, Peer, Settings, Side, Span, Time, Worker, WorkerConfig, WorkerId,
 };
@@ -509,8 +509,7 @@ fn settings(case: &Case) -> Settings {
         stats_period: weir_core::time::Duration::ZERO,
         server_tls_sslmode: TlsMode::Disable,
         pool_mode: PoolMode::Transaction,
-        log_connections: false,
-        log_disconnections: false,
+        log: LogSettings { connections: false, disconnections: false, ..LogSettings::default() },
         // These servers answer no question about code.
         session_state: SessionState::Pgbouncer,
         ..Settings::default()

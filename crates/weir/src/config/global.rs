@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_core::settings::{AuthType, Settings, TlsMode};
+use weir_core::settings::{AuthType, LogSettings, Settings, TlsMode};
 use weir_core::time::Duration;
 
 use super::database::RESERVED;
@@ -35,10 +35,13 @@ fn access(settings: &mut Settings, values: &Values, problems: &mut Problems) {
     settings.server_fast_close = values.switch("server_fast_close");
     settings.peer_id = u16::try_from(values.number("peer_id")).unwrap_or_default();
     settings.scram_iterations = values.number("scram_iterations");
-    settings.log_connections = values.switch("log_connections");
-    settings.log_disconnections = values.switch("log_disconnections");
-    settings.log_pooler_errors = values.switch("log_pooler_errors");
-    settings.log_stats = values.switch("log_stats");
+    settings.log = LogSettings {
+        connections: values.switch("log_connections"),
+        disconnections: values.switch("log_disconnections"),
+        pooler_errors: values.switch("log_pooler_errors"),
+        stats: values.switch("log_stats"),
+        verbose: u8::try_from(values.number("verbose")).unwrap_or(u8::MAX),
+    };
     settings.stats_period = Duration::from_secs(values.number("stats_period").into());
 }
 

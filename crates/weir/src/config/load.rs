@@ -28,6 +28,14 @@ pub struct Loaded {
     pub aside: Vec<Change>,
 }
 
+impl Loaded {
+    /// The command line may ask for more to be logged than the file.
+    pub fn log_at_least(&mut self, verbose: u8) {
+        let log = &mut Arc::make_mut(&mut self.settings).log;
+        log.verbose = log.verbose.max(verbose);
+    }
+}
+
 /// Reads a configuration file and all that it names. On failure, everything that was found is in the answer.
 pub fn load(path: &str) -> Result<Loaded, Problems> {
     load_from(path, &mut FileSystem::default())

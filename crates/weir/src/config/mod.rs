@@ -26,4 +26,4 @@ pub mod values;
 pub use load::{Loaded, SET, load, reload, set};
 pub use problem::{Problem, Problems, Severity};
 pub use program::{DriverChoice, ProgramSettings, TcpOptions, TlsFiles};
-pub use tls::is_right_file;
+pub use tls::may_wait;

@@ -96,15 +96,17 @@ fn key_of(bytes: &[u8]) -> Result<(), String> {
     key.map(drop).map_err(|_| "holds no unencrypted private key in PEM form".to_owned())
 }
 
-/// Whether a SET names a file of TLS, and one that is right by itself.
-pub fn is_right_file(change: &Change) -> bool {
-    let what = change.key.strip_prefix("client_tls_").or_else(|| change.key.strip_prefix("server_tls_"));
+/// Whether a SET of what TLS is made from may wait until the rest fits: a file that is right by itself, or a list of cipher suites, which is as right
+/// as the versions that are spoken let it be.
+pub fn may_wait(change: &Change) -> bool {
+    let what = change.key.strip_prefix("client_tls").or_else(|| change.key.strip_prefix("server_tls"));
     let holds = |what: fn(&[u8]) -> Result<(), String>| {
         FileSystem::patient().read(&change.value).is_ok_and(|bytes| what(&bytes).is_ok())
     };
     match what {
-        Some("key_file") => holds(key_of),
-        Some("cert_file" | "ca_file") => holds(certificates_of),
+        Some("_key_file") => holds(key_of),
+        Some("_cert_file" | "_ca_file") => holds(certificates_of),
+        Some("_ciphers" | "13_ciphers") => true,
         _ => false,
     }
 }

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_core::contract::{Host, Names, Zone};
+use weir_core::contract::{Host, Names, UNRESOLVED, Zone};
 use weir_core::{ClientId, ConnId, Level};
 
 use super::dns::{Found, Kind, NameServers, Unfound};
@@ -203,9 +203,9 @@ fn of_hosts(text: &str, host: &str) -> Vec<IpAddr> {
 }
 
 fn look_up(host: &str, asks: Asks, dns: &DnsOptions, in_force: InForce) -> Answer {
-    let in_vain = |why: &str| format!("cannot resolve host {host}: {why}");
+    let in_vain = |why: &str| format!("{UNRESOLVED} {host}: {why}");
     match catch_unwind(AssertUnwindSafe(|| (asks.addresses)(host, dns, in_force))) {
-        Ok(Ok(found)) if found.addresses.is_empty() => Err(Unfound::NoSuchName(format!("host {host} has no address"))),
+        Ok(Ok(found)) if found.addresses.is_empty() => Err(Unfound::NoSuchName(in_vain("it has no address"))),
         Ok(Ok(found)) => Ok(found),
         Ok(Err(Unfound::NoSuchName(why))) => Err(Unfound::NoSuchName(in_vain(&why))),
         Ok(Err(Unfound::Unanswered(why))) => Err(Unfound::Unanswered(in_vain(&why))),
@@ -364,7 +364,7 @@ impl Resolver {
                 let _ = answers.send(Message::Found(round, name, found));
             };
             if let Err(error) = thread::Builder::new().name("weir-lookup".to_owned()).spawn(body) {
-                let text = format!("cannot resolve host {host}: {error}");
+                let text = format!("{UNRESOLVED} {host}: {error}");
                 let _ = self.answers.send(Message::Found(round, host, Err(Unfound::Unanswered(text))));
             }
         }

@@ -1,8 +1,14 @@
 //! Users who are in no file: they are looked up in PostgreSQL (`auth_query`), and get in as if they were in one.
 
-use postgres::{Client, NoTls};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
-use super::bench::{DRIVERS, Weir, at_once, shared, wait_until};
+use postgres::{Client, NoTls};
+use weir_core::auth::{ChannelBinding, ClientFirst, Credentials};
+use weir_wire::backend::Authentication;
+use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
+
+use super::bench::{DRIVERS, PATIENCE, Weir, at_once, shared, wait_until};
 use super::parameters::{client, said};
 
 /// The SQLSTATE and the text of what a login ends in; `Ok`: as whom its statements run.
@@ -217,4 +223,117 @@ fn a_crowd_is_looked_up() {
     wait_until("all are gone", || !said(&mut console, "show clients").iter().any(|row| row.contains("one_of_a_crowd")));
     let servers = said(&mut console, "show servers").iter().filter(|row| row.contains("|postgres|postgres|")).count();
     assert!((1..=3).contains(&servers), "{servers}");
+}
+
+/// What a client that knows no password is asked for at this database, and told in the end: all that it sees, but for what is drawn anew each time.
+fn shown(port: u16, database: &str, user: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let parameters = [("user", user), ("database", database)];
+    send(&mut stream, |out| write::startup(out, ProtocolVersion::V3_0, &parameters));
+    let (tag, body) = message(&mut stream);
+    let asked = match Authentication::parse(&body) {
+        Ok(asked) if tag == BackendTag::Authentication as u8 => asked,
+        // It is refused at once.
+        _ => return String::from_utf8_lossy(&body).replace(user, "USER"),
+    };
+    let asked = match asked {
+        Authentication::Sasl { mechanisms } => {
+            let first = ClientFirst::new("", "nonce", &mechanisms, ChannelBinding::None).unwrap();
+            send(&mut stream, |out| write::sasl_initial(out, first.mechanism(), &first.message()));
+            let (_, told) = message(&mut stream);
+            let Authentication::SaslContinue { data } = Authentication::parse(&told).unwrap() else { panic!() };
+            let pending = first.on_server_first(data).unwrap();
+            let asked = format!("{mechanisms:?} {:?} {}", pending.salt, pending.iterations);
+            // Of no password: what is asked is what counts.
+            let (data, _) = pending.finish_with(Credentials::Salted([7; 32]));
+            send(&mut stream, |out| write::sasl_response(out, &data));
+            asked
+        }
+        asked => {
+            send(&mut stream, |out| write::password(out, b"guess"));
+            format!("{asked:?}").split_whitespace().next().unwrap().to_owned()
+        }
+    };
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).unwrap();
+    format!("{asked}, then {}", String::from_utf8_lossy(&told).replace(user, "USER"))
+}
+
+fn send(stream: &mut TcpStream, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut out = Vec::new();
+    write(&mut out);
+    stream.write_all(&out).unwrap();
+}
+
+/// The next one's tag and body.
+fn message(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+    let mut head = [0; HEADER_LEN];
+    stream.read_exact(&mut head).unwrap();
+    let header = Header::parse(&head);
+    let mut body = vec![0; header.body_len.unwrap() as usize];
+    stream.read_exact(&mut body).unwrap();
+    (header.tag, body)
+}
+
+/// Which of the databases show the same, by the first that does.
+fn alike(port: u16, databases: &[&str], user: &str) -> Vec<usize> {
+    let ask = |database: &&str| {
+        let (database, user) = ((*database).to_owned(), user.to_owned());
+        std::thread::spawn(move || shown(port, &database, &user))
+    };
+    let asked: Vec<_> = databases.iter().map(ask).collect();
+    let shown: Vec<_> = asked.into_iter().map(|asked| asked.join().unwrap()).collect();
+    shown.iter().map(|own| shown.iter().position(|other| other == own).unwrap()).collect()
+}
+
+/// Nobody who has not shown a password sees which users there are, nor which databases, though he asks for each user at each of them.
+#[test]
+fn who_is_there_is_not_seen_by_comparing_databases() {
+    let _roles = Roles::make(&[("seen_or_not", "login password 'right'")]);
+    // `elsewhere` has no users but one; `bare` has those of the file alone.
+    let databases = [
+        "one = host=127.0.0.1 port=PORT dbname=postgres auth_user=postgres",
+        "two = host=127.0.0.1 port=PORT dbname=postgres auth_user=postgres",
+        "elsewhere = host=127.0.0.1 port=PORT dbname=postgres auth_user=postgres \
+         auth_query='select usename, passwd from pg_shadow where usename = $1 and usename = ''nobody'''",
+        "bare = host=127.0.0.1 port=PORT dbname=postgres",
+    ];
+    let databases = databases.join("\n").replace("PORT", &shared().to_string());
+    let names = ["one", "two", "elsewhere", "bare", "absent1", "absent2", "absent3", "absent4", "absent5"];
+    for auth_type in ["scram-sha-256", "md5", "plain"] {
+        let lines = format!("auth_type = {auth_type}\nworkers = 2");
+        let users = "\"postgres\" \"postgres\"\n\"of_the_file\" \"secret\"\n";
+        let weir = Weir::start_with(&databases, users, &lines);
+        // Somebody was found there.
+        shown(weir.port, "one", "seen_or_not");
+        let strangers: Vec<_> = (0..64).map(|number| alike(weir.port, &names, &format!("stranger{number}"))).collect();
+        for user in ["seen_or_not", "of_the_file"] {
+            let own = alike(weir.port, &names, user);
+            assert!(own[1] == 0, "{auth_type} {user}: {own:?}");
+            assert!(strangers.contains(&own), "{auth_type}: nobody else is asked as {user}: {own:?}\n{strangers:?}");
+        }
+        // A database that is not there is as one that is.
+        let as_one_is = |pattern: &Vec<usize>| pattern[4..].iter().all(|first| *first < 4);
+        assert!(strangers.iter().all(as_one_is), "{auth_type}: {strangers:?}");
+    }
+}
+
+/// Where all databases are at one place, everybody sees the same at each, whether it is there or not.
+#[test]
+fn a_database_that_is_not_there_is_as_one_that_is() {
+    let _roles = Roles::make(&[("seen_at_one_place", "login password 'right'")]);
+    let database = format!("one = host=127.0.0.1 port={} dbname=postgres", shared());
+    for auth_type in ["scram-sha-256", "md5", "plain", "trust"] {
+        for users in ["\"postgres\" \"postgres\"\n", "\"postgres\" \"postgres\"\n\"seen_in_the_file\" \"secret\"\n"] {
+            let lines = format!("auth_type = {auth_type}\nauth_user = postgres");
+            let weir = Weir::start_with(&database, users, &lines);
+            for user in ["seen_at_one_place", "seen_in_the_file", "stranger"] {
+                // Who is trusted is let in.
+                if auth_type != "trust" || user == "stranger" {
+                    assert_eq!(alike(weir.port, &["one", "absent1", "absent2"], user), [0; 3], "{auth_type} {user}");
+                }
+            }
+        }
+    }
 }

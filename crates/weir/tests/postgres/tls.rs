@@ -14,7 +14,7 @@ use weir_core::auth::{ChannelBinding, ClientFirst, Credentials, salted_password}
 use weir_wire::backend::Authentication;
 use weir_wire::{BackendTag, HEADER_LEN, Header, ProtocolVersion, write};
 
-use super::bench::{DRIVERS, PATIENCE, Weir, shared};
+use super::bench::{DRIVERS, PATIENCE, Weir, shared, wait_until};
 
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -170,33 +170,57 @@ fn scram_is_bound_to_the_channel() {
     }
 }
 
-/// A second Weir is the server: its certificate is for `localhost`, and it is reached by its address.
+/// A second Weir is the server: its certificate is for `localhost`, and it is reached by its address. A client waits for a while, since a certificate may
+/// be about to be another, and is told then.
 #[test]
 fn a_client_is_told_that_the_servers_certificate_is_refused() {
     let folder = certificates();
+    let told = |driver: &str, server: u16, ca: &str, host: &str, why: Option<&str>| {
+        let databases = format!("* = host={host} port={server}");
+        let lines = format!(
+            "driver = {driver}\nserver_tls_sslmode = verify-full\nserver_tls_ca_file = {}/{ca}.crt\nserver_login_retry = 1",
+            folder.path().display()
+        );
+        let weir = Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", &lines);
+        let Err(error) = weir.try_client("dbname=postgres") else { return assert_eq!(why, None) };
+        let error = error.as_db_error().unwrap_or_else(|| panic!("{driver} {host} {ca}: {error}"));
+        let message = error.message();
+        assert_eq!(error.code().code(), "08006", "{message}");
+        let told = message.strip_prefix("server login failed: TLS failed: certificate verify failed: ");
+        assert!(why.is_some_and(|why| told.unwrap_or_default().contains(why)), "{message}");
+        assert!(!message.contains("localhost") && !message.contains("127.0.0.1"), "{message}");
+    };
     for driver in DRIVERS {
         let server = weir(folder.path(), driver, "client_tls_sslmode = require");
-        for (ca, host, why) in [
+        let cases = [
             ("ca", "localhost", None),
             ("ca", "127.0.0.1", Some("NotValidForName")),
             ("other-ca", "localhost", Some("UnknownIssuer")),
-        ] {
-            let databases = format!("* = host={host} port={}", server.port);
-            let lines = format!(
-                "driver = {driver}\nserver_tls_sslmode = verify-full\nserver_tls_ca_file = {}/{ca}.crt",
-                folder.path().display()
-            );
-            let weir = Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", &lines);
-            let Err(error) = weir.try_client("dbname=postgres") else {
-                assert_eq!(why, None);
-                continue;
-            };
-            let error = error.as_db_error().unwrap_or_else(|| panic!("{driver} {host} {ca}: {error}"));
-            let message = error.message();
-            assert_eq!(error.code().code(), "08006", "{message}");
-            let told = message.strip_prefix("server login failed: TLS failed: ").unwrap_or_default();
-            assert!(why.is_some_and(|why| told.contains(why)), "{message}");
-            assert!(!message.contains("localhost") && !message.contains("127.0.0.1"), "{message}");
-        }
+        ];
+        std::thread::scope(|scope| {
+            for (ca, host, why) in cases {
+                let (told, port) = (&told, server.port);
+                scope.spawn(move || told(driver, port, ca, host, why));
+            }
+        });
     }
+}
+
+/// Who waits gets in as soon as what the server shows is right.
+#[test]
+fn a_client_waits_for_a_certificate_that_is_about_to_be_another() {
+    let folder = certificates();
+    let server = weir(folder.path(), DRIVERS[0], "client_tls_sslmode = require");
+    let databases = format!("* = host=localhost port={}", server.port);
+    let ca = |name: &str| format!("{}/{name}.crt", folder.path().display());
+    let lines =
+        format!("server_tls_sslmode = verify-full\nserver_tls_ca_file = {}\nadmin_users = postgres", ca("other-ca"));
+    let weir = Weir::start_with(&databases, "\"postgres\" \"postgres\"\n", &lines);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| weir.try_client("dbname=postgres").map(drop));
+        wait_until("TLS fails", || weir.log().contains("TLS failed: certificate verify failed"));
+        let mut console = weir.try_client("dbname=pgbouncer").unwrap();
+        console.batch_execute(&format!("set server_tls_ca_file = '{}'", ca("ca"))).unwrap();
+        waits.join().unwrap().unwrap();
+    });
 }

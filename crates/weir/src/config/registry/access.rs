@@ -118,7 +118,8 @@ pub const TLS: &[Setting] = &[
         Kind::Text,
         "",
         "Cipher suites of TLS 1.3 for clients, by their names: `TLS_AES_256_GCM_SHA384`, `TLS_AES_128_GCM_SHA256`, `TLS_CHACHA20_POLY1305_SHA256`. \
-         Empty: all of these.",
+         Empty: all of these. Where it names none of them TLS 1.3 is not spoken, which is a warning, and an error where TLS 1.2 is not either; a SET of such a list is \
+         a warning, and leaves TLS as it is.",
     )
     .unset(),
     setting("client_tls_dheparams", Kind::Text, "auto", "Parameters of the DHE key exchange.")

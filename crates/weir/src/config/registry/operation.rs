@@ -43,7 +43,7 @@ pub const LOG: &[Setting] = &[
         "verbose",
         Kind::Integer { min: 0, max: 9 },
         "",
-        "How much is logged: 0: what operators need; 1 and more: what debugging needs.",
+        "How much is logged: 0: what operators need; 1 and more: what debugging needs; 2 and more: also what startup packets have set.",
     )
     .unset(),
     setting("log_connections", Kind::Switch, "1", "Whether logins are logged."),

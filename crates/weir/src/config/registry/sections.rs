@@ -81,7 +81,7 @@ pub const DATABASES: &[Setting] = &[
         "load_balance_hosts",
         Kind::Choice(&["round-robin", "disable"]),
         "How several hosts share a pool's servers. `round-robin`: each new server is made at the next of them. `disable`: at the first, \
-         until a login fails there; then at the next. A host where logins fail is left out as long as `server_login_retry` says, and then \
+         until a login fails there; then at the next. A pool's first login to one of these is made alone, and others wait for how it ends. A host where logins fail is left out as long as `server_login_retry` says, and then \
          tried by one login at a time in its turn. While another host works that takes a server's place beside those that clients need, so \
          a pool of one or two servers does not try it.",
     )
