@@ -12,6 +12,7 @@ use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, Table};
 use crate::kept::Lists;
+use crate::parameters::same_name;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -93,13 +94,20 @@ impl Service {
         idle.remove(idle.len() - 1 - behind)
     }
 
-    /// Gives a server that was idle to the client, with the client's parameters; false where it is asked first whether it still answers.
+    /// Gives a server that was idle to the client, with the client's parameters; false where it cannot have them, or is asked first whether it
+    /// still answers.
     pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) -> bool {
         let Around { cx, clients, servers, pools } = self.traffic.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return false };
-        let pool = &mut pools[client.pool];
+        let index = client.pool;
+        let pool = &mut pools[index];
         if server.is_to_check(&pool.limits, cx.now) {
             self.traffic.check_idle(server_id);
+            return false;
+        }
+        if server.kept.had_temporary() && has_other_buffers(client, server) {
+            self.traffic.close_server(server_id, "its next client has another temp_buffers");
+            self.traffic.schedule(index);
             return false;
         }
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
@@ -250,6 +258,18 @@ fn last_of(
     let had = |id: &ServerId| servers.get(*id).is_some_and(|server| server.has_sequences_of(client.number, session));
     let first = idle.len().saturating_sub(LOOKED_AT);
     (first..idle.len()).rev().find(|behind| had(&idle[*behind]))
+}
+
+/// Where there were temporary objects PostgreSQL lets nobody set or reset how many buffers those have.
+#[cold]
+fn has_other_buffers(client: &Client, server: &Server) -> bool {
+    const NAME: &str = "temp_buffers";
+    let own = |session: &Session| session.parameters.get(NAME).map(|own| Arc::clone(&own.value));
+    match &client.state {
+        ClientState::Ready(session) => own(session).as_deref() != server.parameters.get(NAME).map(|its| &*its.value),
+        ClientState::Login(login) => login.parameters.iter().any(|(name, _)| same_name(name, NAME)),
+        _ => false,
+    }
 }
 
 /// The client goes on without a server; `batch`: its last on that. Whether another one listens for its session, if it is in one.

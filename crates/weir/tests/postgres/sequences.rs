@@ -1,4 +1,4 @@
-//! What is left in a session that no look finds: what `nextval` gave last.
+//! What is left in a session that no look finds: what `nextval` gave last, and that there were temporary objects.
 
 use std::collections::BTreeMap;
 
@@ -84,4 +84,41 @@ fn what_nextval_gave_last_is_told_or_refused() {
         assert!(told > 20, "in a later transaction: {told}");
     }
     direct.batch_execute("drop sequence told_0, told_1").unwrap();
+}
+
+/// PostgreSQL lets `temp_buffers` be set only where nobody had temporary tables. It follows its client, too.
+#[test]
+fn temp_buffers_are_set_behind_others_temporary_tables() {
+    let weir = Weir::start(shared(), "session_state = keep\nworkers = 1\ndefault_pool_size = 1");
+    let [mut one, mut two] = [(); 2].map(|()| client(weir.port, ""));
+    let uses = "create temp table buffered as select 1 as a; drop table buffered";
+    for size in ["1MB", "2MB"] {
+        one.batch_execute(uses).unwrap();
+        two.batch_execute(&format!("set temp_buffers = '{size}'")).unwrap();
+        assert_eq!(said(&mut one, "show temp_buffers"), ["8MB"]);
+        one.batch_execute(uses).unwrap();
+        assert_eq!(said(&mut two, "show temp_buffers"), [size]);
+        two.batch_execute(uses).unwrap();
+    }
+    assert_eq!(said(&mut one, "show temp_buffers"), ["8MB"]);
+    one.batch_execute(uses).unwrap();
+    // It comes with them.
+    let mut third = client(weir.port, "options='-c temp_buffers=3MB'");
+    assert_eq!(said(&mut third, "show temp_buffers"), ["3MB"]);
+    // Its own temporary table is there: that is PostgreSQL's error.
+    third.batch_execute("create temp table buffered as select 1 as a").unwrap();
+    assert_eq!(said(&mut third, "set temp_buffers = '4MB'"), ["22023"]);
+}
+
+/// In a session of its own that look would have made the schema, and a transaction that did cannot be prepared.
+#[test]
+fn a_transaction_that_looks_at_pg_temp_is_not_prepared() {
+    let weir = Weir::start(shared(), "session_state = keep\nworkers = 1\ndefault_pool_size = 1");
+    let [mut one, mut two] = [(); 2].map(|()| client(weir.port, ""));
+    one.batch_execute("create temp table looked_at (a int); drop table looked_at").unwrap();
+    two.batch_execute("set search_path = pg_temp; begin; select current_schema()").unwrap();
+    assert_eq!(said(&mut two, "prepare transaction 'looked'"), ["0A000"]);
+    assert_eq!(said(&mut two, "select 1"), ["25P02"]);
+    two.batch_execute("rollback").unwrap();
+    assert_eq!(said(&mut two, "select 1"), ["1"]);
 }
