@@ -9,7 +9,7 @@ SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build deb test guard simulate pipelines fuzz regress cluster-test restarts compat bench reference tidy lint format deny clean
+.PHONY: help run build deb test guard simulate pipelines fuzz regress isolation cluster-test restarts compat bench reference tidy lint format deny clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ regress: ## PostgreSQL's regression tests straight and through Weir (SOURCE=path
 	@$(SETUP) test
 	@$(CARGO) build -p weir
 	@POOL=$(or $(POOL),20) scripts/regress $(SOURCE) $(or $(STATE),keep) $(or $(ORDER),serial)
+
+isolation: ## PostgreSQL's isolation tests straight and through Weir (SOURCE=path of its source; STATE=keep; POOL=20)
+	@[ -n "$(SOURCE)" ] || { echo "make isolation SOURCE=path of PostgreSQL's source"; exit 2; }
+	@$(SETUP) test
+	@$(CARGO) build -p weir
+	@POOL=$(or $(POOL),20) scripts/isolation $(SOURCE) $(or $(STATE),keep)
 
 cluster-test: ## Weir in front of a real Citus cluster (NODES=host:port,... the coordinator first; SECONDS=5)
 	@[ -n "$(NODES)" ] || { echo "make cluster-test NODES=host:port,..., the coordinator first"; exit 2; }

@@ -205,7 +205,8 @@ pub(crate) struct Session {
     pub(crate) startup: Option<Box<Startup>>,
     pub(crate) statements: Sparse<ClientStatements>,
     pub(crate) unnamed: Unnamed,
-    pub(crate) process_id: u32,
+    /// The process id that it was told: the number of its client's `moved`, but among peers.
+    pub(crate) told: u32,
     pub(crate) cancel_key: Box<[u8]>,
     pub(crate) discard: Discard,
     /// What begins a transaction that has no server yet.
@@ -356,7 +357,7 @@ pub(crate) struct Client {
     pub(crate) admitted: Option<(Arc<str>, Arc<str>)>,
     /// The steward counts this connection among ours.
     pub(crate) counted: bool,
-    /// How often it went from worker to worker; the number in it counts from the first time.
+    /// The number of its session, and how often that went from worker to worker.
     pub(crate) moved: Moved,
     /// The last shedding in which it was drawn whether it goes.
     pub(crate) drawn: u32,

@@ -454,6 +454,12 @@ pub(crate) fn sequences_elsewhere() -> Report {
         .hint("Repeat the transaction, or use INSERT ... RETURNING.")
 }
 
+/// A session that nobody else has had would have made its schema of temporary objects in this transaction. In PostgreSQL's words.
+pub(crate) fn temporary_elsewhere() -> Report {
+    let text = "cannot PREPARE a transaction that has operated on temporary objects";
+    Report::new(Severity::Error, "0A000", text)
+}
+
 /// SQL is to reach what the protocol has prepared, where that cannot be had.
 pub(crate) fn statements_elsewhere(hint: &'static str) -> Report {
     let text = "SQL does not reach what is prepared by the protocol at this point";

@@ -33,6 +33,9 @@ pub(crate) struct Passport {
     pub(crate) standby: Option<bool>,
     /// What its cancel requests name.
     pub(crate) process_id: u32,
+    /// 0: a release before this one has not written it.
+    #[serde(default)]
+    pub(crate) told: u32,
     #[serde(with = "crate::bytes")]
     pub(crate) cancel_key: Box<[u8]>,
     /// The number of its last batch.
@@ -86,7 +89,8 @@ impl Passport {
             statements,
             unnamed: session.unnamed.saved()?,
             standby: session.standby,
-            process_id: session.process_id,
+            process_id: client.moved.process_id,
+            told: session.told,
             cancel_key: session.cancel_key.clone(),
             batch: session.batch,
             keys: credentials.keys.as_ref().map(|keys| Hidden([keys.client_key, keys.server_key])),

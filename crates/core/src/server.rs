@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use weir_wire::{BackendTag, TransactionStatus};
 
-use crate::client::Doing;
+use crate::client::{Doing, Session};
 use crate::failure::Failure;
 use crate::id::ClientId;
 use crate::inbox::{Body, Inbox};
@@ -180,6 +180,9 @@ pub(crate) struct Server {
     pub(crate) linked_at: Time,
     /// It was given to a client once.
     pub(crate) used: bool,
+    /// All that `nextval` gave in its session is of the client of this number, up to this batch of that client's: where its last batch is
+    /// that one, it has had no other server since.
+    pub(crate) sequences_of: Option<(u64, u64)>,
     /// Since when it is idle, if it is.
     pub(crate) idle_at: Time,
     /// It was made, or has answered `server_check_query`, and nobody has had it since.
@@ -250,6 +253,7 @@ impl Server {
             proofs_until: now,
             linked_at: now,
             used: false,
+            sequences_of: None,
             idle_at: now,
             checked: false,
             cancel: Cancel::None,
@@ -371,6 +375,11 @@ impl Server {
     pub(crate) fn owe_own_query(&mut self, mark: u64) {
         self.owed.push(Owed::ours(Request::OwnQuery).statement(mark));
         self.mirror.own_query_sent();
+    }
+
+    /// What `nextval` gave in its session is all of this client's, and the last that it was given is among that.
+    pub(crate) fn has_sequences_of(&self, number: u64, session: &Session) -> bool {
+        self.sequences_of == Some((number, session.batch))
     }
 
     /// When it is too old for anybody. Zero means, as in PgBouncer: used once, then closed.

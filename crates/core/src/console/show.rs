@@ -26,6 +26,16 @@ use ColumnType::{Int4, Int8, Numeric, Text};
 
 /// What SHOW CLIENTS and SHOW SERVERS have of them.
 const SOCKET_COLUMNS: usize = 21;
+/// And what they have behind it.
+const CONNECTIONS: Columns = &{
+    let mut columns = [("client_pid", Int4); SOCKET_COLUMNS + 1];
+    let mut index = 0;
+    while index < SOCKET_COLUMNS {
+        columns[index] = SOCKETS[index];
+        index += 1;
+    }
+    columns
+};
 const SOCKETS: Columns = &[
     ("type", Text),
     ("user", Text),
@@ -209,7 +219,7 @@ const WORKERS: Columns = &[
 pub(super) fn columns(show: Show) -> Columns {
     match show {
         Show::ActiveSockets | Show::Sockets => SOCKETS,
-        Show::Clients | Show::Servers => SOCKETS.split_at(SOCKET_COLUMNS).0,
+        Show::Clients | Show::Servers => CONNECTIONS,
         Show::Config => CONFIG,
         Show::Errors => watched::ERRORS,
         Show::Histograms => watched::HISTOGRAMS,

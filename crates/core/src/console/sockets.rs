@@ -26,10 +26,15 @@ impl Inspection<'_> {
     /// The next rows of what is shown of each client or each server, from this slot of their table on.
     pub(crate) fn rows_from(&self, show: Show, slot: u32) -> Portion {
         match show {
-            Show::Servers => portion(self.servers.iter_from(slot), |server| self.server_row(server)),
+            Show::Servers => portion(self.servers.iter_from(slot), |server| {
+                let client = server.client().and_then(|id| self.clients.get(id));
+                self.server_row(server).map(|row| with_told(row, client))
+            }),
             Show::Pins => portion(self.servers.iter_from(slot), |server| self.pin_row(server)),
             Show::Sockets | Show::ActiveSockets => self.sockets_from(show == Show::ActiveSockets, slot),
-            _ => portion(self.clients.iter_from(slot), |client| self.client_row(client)),
+            _ => portion(self.clients.iter_from(slot), |client| {
+                self.client_row(client).map(|row| with_told(row, Some(client)))
+            }),
         }
     }
 
@@ -165,6 +170,13 @@ fn portion<'a, Id: TableId, T: 'a>(
         rows.extend(row_of(place));
     }
     Portion { rows, next: None }
+}
+
+/// And the process id that the client was told at its login: its own, or that of the one which has the server. It is no server's.
+fn with_told(mut row: Vec<Cell>, client: Option<&Client>) -> Vec<Cell> {
+    let session = client.and_then(|client| client.session());
+    row.push(session.map_or(0, |session| session.told).into());
+    row
 }
 
 /// The Gregorian date of a day since 1970-01-01 (Howard Hinnant's algorithm for civil dates).

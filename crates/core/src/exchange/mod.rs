@@ -25,6 +25,7 @@ mod routed;
 mod rows;
 mod sequences;
 mod shapes;
+mod temporary;
 mod told;
 mod unlinked;
 mod unnamed;

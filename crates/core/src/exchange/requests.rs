@@ -53,6 +53,8 @@ pub(crate) enum Exit {
     NeedsChannels,
     /// It is to forget what `nextval` gave to others.
     NeedsSequences,
+    /// It needs one that nobody has had temporary objects on.
+    NeedsNoTemporary,
     /// What the client has prepared without a Sync is over first.
     NeedsSync,
     /// It is to have no prepared statements but the client's. `own_names`: by the client's names, for good.

@@ -56,7 +56,11 @@ impl Exchange<'_> {
         // It may end a transaction.
         let channels = if self.session.listens { self.before_channels(message) } else { None };
         channels.or_else(|| {
-            if plain { None } else { self.before_sequences(message).or_else(|| self.before_statements(message)) }
+            if plain {
+                return None;
+            }
+            let temporary = if self.server.kept.others_temporary { self.before_temporary(message) } else { None };
+            temporary.or_else(|| self.before_sequences(message)).or_else(|| self.before_statements(message))
         })
     }
 

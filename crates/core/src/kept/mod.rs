@@ -77,6 +77,9 @@ pub(crate) struct Kept {
     ends: Kinds,
     /// The two stay together for these.
     held: Kinds,
+    /// Its session may have had temporary objects, or have some; and others' ahead of its client's.
+    temporary: bool,
+    pub(crate) others_temporary: bool,
     /// Its pool counts it among those.
     pub(crate) counted: bool,
     /// For what it was counted.
@@ -167,7 +170,9 @@ impl Kept {
         self.clear_texts();
         let texts = self.texts.take();
         let judges = refuses || elsewhere;
+        let temporary = self.temporary;
         *self = Self { on, reads: on && !is_told, refuses, elsewhere, judges, texts, ..Self::default() };
+        (self.temporary, self.others_temporary) = (temporary, temporary);
         if self.reads {
             (self.code, self.version) = (knowledge.code.clone(), knowledge.version);
             if self.code.words().is_some_and(|words| words.left_at_login) {
@@ -349,6 +354,12 @@ impl Kept {
         self.texts = texts;
     }
 
+    /// Its session may have had temporary objects.
+    #[inline]
+    pub(crate) fn had_temporary(&self) -> bool {
+        self.temporary
+    }
+
     /// Nothing is there of its client's, as far as this knows.
     #[inline]
     pub(crate) fn is_blank(&self) -> bool {
@@ -362,7 +373,8 @@ impl Kept {
         let asked = self.look.as_ref().map_or(Kinds::NONE, |look| look.asked.with(Kinds::ANY));
         // What it has changed in code may be there only when all of it is answered.
         let altered = std::mem::take(&mut self.altered);
-        *self = Self { altered, sets_unreported: self.sets_unreported, ..Self::default() };
+        let temporary = self.temporary || left.with(asked).has(Kinds::OBJECTS);
+        *self = Self { altered, sets_unreported: self.sets_unreported, temporary, ..Self::default() };
         left.with(asked)
     }
 
@@ -502,6 +514,7 @@ impl Kept {
         let lasting = self.due.and(Kinds::LASTING);
         self.hold(self.held.with(lasting), now);
         (self.due, self.ends) = (Kinds::NONE, Kinds::NONE);
+        self.temporary |= asked.has(Kinds::OBJECTS);
         self.look = Some(Box::new(Look::new(asked)));
     }
 
@@ -510,6 +523,7 @@ impl Kept {
             self.since = now;
             self.warned = false;
         }
+        self.temporary |= kinds.has(Kinds::OBJECTS.with(Kinds::UNKNOWN));
         self.held = if self.own_names != OwnNames::No { kinds.with(Kinds::PREPARED) } else { kinds };
     }
 

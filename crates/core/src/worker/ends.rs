@@ -6,7 +6,7 @@ use crate::client::{ClientState, Link};
 use crate::console::report::Question;
 use crate::contract::event::{Command, Event};
 use crate::failure::Failure;
-use crate::id::{ClientId, Moved};
+use crate::id::ClientId;
 use crate::inbox::Body;
 use crate::mail::Letter;
 use crate::time::Duration;
@@ -108,9 +108,9 @@ impl Service {
         let state = client.enter(ClientState::Closing);
         let link = client.bind(Link::None);
         let body = std::mem::replace(&mut client.inbox.body, Body::None);
-        let (index, place, moves) = (client.pool, client.place, client.moved.moves);
-        if let ClientState::Ready(session) = &state {
-            self.sessions.ended(Moved { process_id: session.process_id, moves });
+        let (index, place, moved) = (client.pool, client.place, client.moved);
+        if matches!(state, ClientState::Ready(_)) {
+            self.sessions.ended(moved);
             self.traffic.pools[index].clients = self.traffic.pools[index].clients.saturating_sub(1);
         }
         match &state {

@@ -467,7 +467,7 @@ impl Service {
             read: None,
             statements: Sparse::default(),
             unnamed: Unnamed::default(),
-            process_id,
+            told,
             cancel_key: key.into(),
             discard: Discard::Nothing,
             begun: None,
@@ -498,6 +498,7 @@ impl Service {
             write::ready(out, TransactionStatus::Idle);
         });
         self.sessions.lives_here(process_id, id);
+        client.moved.process_id = process_id;
         client.enter(ClientState::Ready(Box::new(session)));
         let index = client.pool;
         self.traffic.pools[index].clients += 1;

@@ -31,7 +31,7 @@ impl Service {
         if let Link::Waiting { since } = client.link {
             pool.waiting.leave(id, since, client.place);
         }
-        self.sessions.ended(Moved { process_id: passport.process_id, ..client.moved });
+        self.sessions.ended(client.moved);
         self.traffic.departures.begins();
         self.traffic.cx.send_mail(WorkerId::SUCCESSOR, Letter::Guest { passport: Box::new(passport) }, Some(id.into()));
         self.traffic.wants_no_more(client.pool);
@@ -77,7 +77,7 @@ impl Service {
         // Shown to whom nobody is asked any more, it counts no longer.
         let vouches = self.traffic.cx.settings.hba.asks_others();
         let credentials = Some(passport.credentials()).filter(|credentials| vouches || !credentials.shown);
-        client.enter(ClientState::Ready(Box::new(self.session_of(passport, process_id))));
+        client.enter(ClientState::Ready(Box::new(self.session_of(passport))));
         let Some(index) = self.settle_in(&name, client, id) else { return self.turn_away(id) };
         if let Some(credentials) = credentials {
             self.traffic.pools[index].credentials.meet(credentials);
@@ -91,7 +91,7 @@ impl Service {
         self.traffic.suspend_newcomer(id);
     }
 
-    pub(super) fn session_of(&mut self, passport: Passport, process_id: u32) -> Session {
+    pub(super) fn session_of(&mut self, passport: Passport) -> Session {
         let (now, idle_at) = (self.traffic.cx.now, passport.idle_at(self.traffic.cx.now));
         let (cache, sets) = (&mut self.traffic.cx.statements, &mut self.traffic.cx.parameter_sets);
         let statements = passport.statements.map(|saved| ClientStatements::of_saved(saved, cache, sets));
@@ -104,7 +104,7 @@ impl Service {
             startup: passport.startup.and_then(Startup::of_saved),
             statements: statements.map_or_else(Sparse::default, Sparse::from),
             unnamed: passport.unnamed.map(|saved| Unnamed::of_saved(saved, cache, sets)).unwrap_or_default(),
-            process_id,
+            told: passport.told,
             cancel_key: passport.cancel_key,
             discard: Discard::Nothing,
             begun: None,

@@ -1,6 +1,7 @@
 //! Who is linked to whom: a client gets a server when it has something to send, and a server is free exactly when it is
 //! idle outside a transaction with nothing owed (`serving.rs`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_wire::write;
@@ -9,8 +10,9 @@ use crate::client::{Client, ClientState, Doing, Link, Session};
 use crate::context::Context;
 use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
-use crate::id::{ClientId, ServerId};
+use crate::id::{ClientId, ServerId, Table};
 use crate::kept::Lists;
+use crate::parameters::same_name;
 use crate::parameters::startup::Startup;
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
@@ -76,8 +78,13 @@ impl Service {
     #[cold]
     fn choose_idle(&mut self, index: u32, id: ClientId) -> Option<ServerId> {
         let Around { cx, clients, servers, pools } = self.traffic.around();
-        let Pool { idle, limits, .. } = &mut pools[index];
+        let Pool { idle, limits, reads_sequences, .. } = &mut pools[index];
         let answers = |id: &ServerId| servers.get(*id).is_some_and(|server| !server.is_to_check(limits, cx.now));
+        if *reads_sequences
+            && let Some(behind) = last_of(id, idle, clients, servers).filter(|behind| answers(&idle[*behind]))
+        {
+            return idle.remove(behind);
+        }
         if cx.settings.server_round_robin {
             return idle.remove(idle.iter().position(answers).unwrap_or(0));
         }
@@ -88,13 +95,20 @@ impl Service {
         idle.remove(idle.len() - 1 - behind)
     }
 
-    /// Gives a server that was idle to the client, with the client's parameters; false where it is asked first whether it still answers.
+    /// Gives a server that was idle to the client, with the client's parameters; false where it cannot have them, or is asked first whether it
+    /// still answers.
     pub(super) fn link(&mut self, id: ClientId, server_id: ServerId, since: Time) -> bool {
         let Around { cx, clients, servers, pools } = self.traffic.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return false };
-        let pool = &mut pools[client.pool];
+        let index = client.pool;
+        let pool = &mut pools[index];
         if server.is_to_check(&pool.limits, cx.now) {
             self.traffic.check_idle(server_id);
+            return false;
+        }
+        if server.kept.had_temporary() && has_other_buffers(client, server) {
+            self.traffic.close_server(server_id, "its next client has another temp_buffers");
+            self.traffic.schedule(index);
             return false;
         }
         debug_assert!(matches!(server.state, ServerState::Idle) && server.owed.settled());
@@ -115,25 +129,13 @@ impl Service {
             pool.watched.waits.count(waited);
         }
         server.used = true;
+        let own_sequences = server.has_sequences_of(client.number, session);
+        server.sequences_of = None;
         session.request_at = cx.now;
         session.asked_at = since;
         session.asks = true;
         session.transaction_at = cx.now;
-        server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
-        server.kept.parameters_are_known();
-        debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
-        if pool.limits.keeps || server.kept.on {
-            server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
-            if let Some(exact) = &mut server.exact {
-                exact.begin();
-            }
-        }
-        server.tracks = session.tracks_statements(pool.limits.mode);
-        // The last client may have left in the midst of its batch.
-        server.mirror.unnamed_unasked = 0;
-        server.mirror.doubt_unsure();
-        server.mirror.told();
-        server.mirror.transaction_over(server.owed.answered());
+        begin_session(session, server, pool);
         if session.standby != server.standby {
             server.tell_standby(id, session, cx);
         }
@@ -148,7 +150,9 @@ impl Service {
             self.fail_client(id, &failure);
             return true;
         }
-        if server.kept.on && pool.reads_sequences {
+        if server.kept.on && own_sequences {
+            server.kept.own_sequences = true;
+        } else if server.kept.on && pool.reads_sequences {
             server.forget_sequences(server_id, cx);
         }
         let due = session.begins(server.doing(session.asks), cx.now);
@@ -182,13 +186,17 @@ impl Service {
             server.enter(ServerState::Recovering { reset_due, rolled_back: false, cancelled: false });
         }
         let batch = server.owed.batch();
+        let own_sequences = server.kept.own_sequences;
         if !matches!(server.kept.lists, Lists::No) {
             // What it has left is told no more, also what came meanwhile.
             self.traffic.listed(id, server_id);
         }
-        let Around { cx, clients, .. } = self.traffic.around();
+        let Around { cx, clients, servers, .. } = self.traffic.around();
         if let Some(client) = clients.get_mut(id) {
             let held = client.held;
+            if own_sequences && let Some(server) = servers.get_mut(server_id) {
+                server.sequences_of = Some((client.number, batch));
+            }
             match part(id, client, batch, cx) {
                 Some(false) => {}
                 Some(true) => self.traffic.tell_kept(id),
@@ -213,6 +221,54 @@ impl Service {
         } else {
             self.traffic.free_server(server_id);
         }
+    }
+}
+
+/// What its session holds is the client's from now on.
+#[inline(always)]
+fn begin_session(session: &Session, server: &mut Server, pool: &Pool) {
+    server.owed.begin(session.batch, pool.limits.mode == PoolMode::Statement);
+    server.kept.parameters_are_known();
+    debug_assert!(server.kept.is_blank(), "a server is handed on with nothing of its last client's");
+    if pool.limits.keeps || server.kept.on {
+        server.kept.begin(&pool.limits, &pool.knowledge, server.exact.is_some());
+        if let Some(exact) = &mut server.exact {
+            exact.begin();
+        }
+    }
+    server.tracks = session.tracks_statements(pool.limits.mode);
+    // The last client may have left in the midst of its batch.
+    server.mirror.unnamed_unasked = 0;
+    server.mirror.doubt_unsure();
+    server.mirror.told();
+    server.mirror.transaction_over(server.owed.answered());
+}
+
+/// Where among the next idle servers the one is that the client had last, in a pool whose clients ask for what `nextval` gave last: it is told that
+/// there, up to when somebody else has had it.
+#[cold]
+fn last_of(
+    id: ClientId,
+    idle: &VecDeque<ServerId>,
+    clients: &Table<ClientId, Client>,
+    servers: &Table<ServerId, Server>,
+) -> Option<usize> {
+    let client = clients.get(id)?;
+    let session = client.session()?;
+    let had = |id: &ServerId| servers.get(*id).is_some_and(|server| server.has_sequences_of(client.number, session));
+    let first = idle.len().saturating_sub(LOOKED_AT);
+    (first..idle.len()).rev().find(|behind| had(&idle[*behind]))
+}
+
+/// Where there were temporary objects PostgreSQL lets nobody set or reset how many buffers those have.
+#[cold]
+fn has_other_buffers(client: &Client, server: &Server) -> bool {
+    const NAME: &str = "temp_buffers";
+    let own = |session: &Session| session.parameters.get(NAME).map(|own| Arc::clone(&own.value));
+    match &client.state {
+        ClientState::Ready(session) => own(session).as_deref() != server.parameters.get(NAME).map(|its| &*its.value),
+        ClientState::Login(login) => login.parameters.iter().any(|(name, _)| same_name(name, NAME)),
+        _ => false,
     }
 }
 

@@ -70,7 +70,7 @@ impl Service {
         let former = server.owed.front().is_some_and(|owed| owed.statement == FORMER);
         if former && !own.ends_session && (proving || server.owed.is_fresh()) {
             // They may be another's, and nothing of the client's was sent: it is served by another server.
-            return self.serve_elsewhere(client, id);
+            return self.serve_elsewhere(client, id, "it could not be brought to its client's parameters");
         }
         let commits = server.owed.commits();
         if commits
@@ -113,16 +113,24 @@ impl Service {
         self.end_client(client, &format!("{what} were refused"));
     }
 
-    /// A server could not be brought to its client's parameters. It is closed, and the client waits for another in its old place.
+    /// The client's server has had temporary objects of others, and what it asks for needs one that has not.
     #[cold]
-    fn serve_elsewhere(&mut self, id: ClientId, server_id: ServerId) {
+    pub(super) fn had_temporary(&mut self, id: ClientId) {
+        let Some(server_id) = self.traffic.clients.get(id).and_then(|client| client.link.server()) else { return };
+        self.serve_elsewhere(id, server_id, "its client needs one without temporary objects of others");
+        self.traffic.hold_client(id);
+    }
+
+    /// A server is not what its client needs. It is closed, and the client waits for another in its old place.
+    #[cold]
+    fn serve_elsewhere(&mut self, id: ClientId, server_id: ServerId, why: &str) {
         let Around { cx, clients, servers, .. } = self.traffic.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get_mut(server_id)) else { return };
         let since = client.session().map_or(cx.now, |session| session.asked_at);
         release_hold(server_id, server, cx);
         part(id, client, server.owed.batch(), cx);
         let index = client.pool;
-        self.traffic.close_server(server_id, "it could not be brought to its client's parameters");
+        self.traffic.close_server(server_id, why);
         self.queue_by_time(index, id, since);
     }
 

@@ -81,6 +81,7 @@ impl Service {
                     self.ask_ahead(id, &exit);
                     continue;
                 }
+                Exit::NeedsNoTemporary => self.had_temporary(id),
                 Exit::NeedsNotifications if !self.hears_out(id) => continue,
                 Exit::Drained => {}
                 Exit::Held | Exit::NeedsNotifications => {

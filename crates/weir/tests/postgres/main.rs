@@ -31,6 +31,7 @@ mod pipelines;
 mod ports;
 mod releases;
 mod resets;
+mod sequences;
 mod sessions;
 mod shutdown;
 mod state;
