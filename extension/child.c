@@ -263,7 +263,9 @@ say(const char *text)
 		else
 			message = NULL;
 	}
-	ereport(level, (errmsg_internal("weir: %s", message != NULL ? message : text),
+	if (message == NULL)
+		message = strncmp(text, "weir: ", 6) == 0 ? text + 6 : text;
+	ereport(level, (errmsg_internal("weir: %s", message),
 					errhidestmt(true)));
 }
 

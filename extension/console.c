@@ -213,13 +213,15 @@ refused(const char *body, int len)
 static int
 reach(const char **why)
 {
-	const char *folder = weir_text_setting("weir.unix_socket_dir");
+	const char *folder;
 	struct sockaddr_un address;
 	struct ucred peer;
 	socklen_t	size = sizeof(peer);
 	char		path[MAXPGPATH];
 	int			fd;
 
+	weir_define_settings();
+	folder = weir_text_setting("weir.unix_socket_dir");
 	snprintf(path, sizeof(path), "%s/.s.PGSQL.%d", folder[0] ? folder : weir_folder(),
 			 weir_number_setting("weir.listen_port"));
 	memset(&address, 0, sizeof(address));
@@ -396,6 +398,7 @@ weir_show(PG_FUNCTION_ARGS)
 {
 	FuncCallContext *context;
 	Answer	   *answer;
+	Datum		row;
 
 	if (SRF_IS_FIRSTCALL())
 	{
@@ -418,7 +421,9 @@ weir_show(PG_FUNCTION_ARGS)
 	answer = context->user_fctx;
 	if (context->call_cntr >= (uint64) list_length(answer->rows))
 		SRF_RETURN_DONE(context);
-	SRF_RETURN_NEXT(context, CStringGetTextDatum(list_nth(answer->rows, context->call_cntr)));
+	/* That macro counts first */
+	row = CStringGetTextDatum(list_nth(answer->rows, context->call_cntr));
+	SRF_RETURN_NEXT(context, row);
 }
 
 /* A command about one database, or about all where it is NULL */

@@ -20,7 +20,6 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "libpq/libpq.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
@@ -32,10 +31,6 @@
 #include "utils/timestamp.h"
 
 #include "weir.h"
-
-#if PG_VERSION_NUM >= 150000
-#include "common/string.h"
-#endif
 
 /* One of the files, and what is in it */
 typedef struct Written
@@ -288,7 +283,7 @@ may_use_unix_socket(void)
 		"WITH r AS (SELECT * FROM pg_catalog.pg_hba_file_rules WHERE type = 'local' AND error IS NULL AND database <> '{replication}') "
 		"SELECT EXISTS (SELECT FROM r WHERE auth_method <> 'reject') AND NOT EXISTS (SELECT FROM r WHERE auth_method NOT IN "
 		"('trust', 'reject', 'md5', 'password', 'scram-sha-256') AND NOT (auth_method = 'peer' AND "
-		"(user_name = ARRAY[%s]::text[] OR options::text LIKE '%%map=%%')))", own_user()));
+		"(user_name = ARRAY[%s]::text[] OR coalesce(options::text, '') LIKE '%%map=%%')))", own_user()));
 }
 
 /* The loopback address on which the server listens, or else any */
@@ -454,12 +449,18 @@ names_set(bool reloaded)
 									 PGC_S_SESSION, GUC_ACTION_SET, true, WARNING, false);
 		if (cell(i, 2)[0] != 't')
 			continue;
-		if (boot == NULL && !weir_is_own_parameter(name))
-			ereport(WARNING, (errmsg("weir: there is no parameter \"%s\"", name)));
 		before = MemoryContextSwitchTo(TopMemoryContext);
 		names = lappend(names, pstrdup(name));
 		MemoryContextSwitchTo(before);
 	}
+
+	/* The prefix is not reserved, so nobody else tells */
+	run("SELECT DISTINCT pg_catalog.lower(name), sourcefile, sourceline FROM pg_catalog.pg_file_settings WHERE name ILIKE 'weir.%'");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		if (weir_boot_setting(cell(i, 1)) == NULL && !weir_is_own_parameter(cell(i, 1)))
+			ereport(WARNING,
+					(errmsg("weir: there is no parameter \"%s\" (file \"%s\", line %s)",
+							cell(i, 1), cell(i, 2), cell(i, 3))));
 	return names;
 }
 

@@ -238,6 +238,8 @@ weir_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 			 * (EXPLAIN), but never too little.
 			 */
 			note_builtin(objectId);
+			if (objectId == F_PG_SHOW_ALL_SETTINGS)
+				weir_define_settings();
 			break;
 
 		default:
@@ -412,6 +414,8 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 {
 	Node	   *stmt = pstmt->utilityStmt;
 	ListCell   *lc;
+
+	weir_define_if_named(stmt);
 
 	/*
 	 * Noted whether it succeeds or not: all of these but LOAD and DO are only

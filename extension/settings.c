@@ -11,10 +11,13 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
 #include <unistd.h>
 
-#include "libpq/libpq.h"
+#include "access/parallel.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -224,15 +227,72 @@ assign_enabled(bool newval, void *extra)
 }
 
 /*
+ * The pooler's settings.  Up to 15, each parameter that is made has all of them
+ * sorted anew, which takes milliseconds for so many: a session of anybody's has
+ * them only once it names one, or asks for all.
+ */
+void
+weir_define_settings(void)
+{
+	static bool defined = false;
+
+	if (defined)
+		return;
+	defined = true;
+	boot_from_server();
+	for (int i = 0; i < (int) lengthof(settings); i++)
+		define(i);
+}
+
+static bool
+is_at_once(void)
+{
+	if (PG_VERSION_NUM >= 160000 || process_shared_preload_libraries_in_progress)
+		return true;
+	/* A library that was asked for is wanted; workers have what leaders have */
+	return MyProcPort != NULL ? debug_query_string != NULL : !IsParallelWorker();
+}
+
+/* What is going to be carried out may name one */
+void
+weir_define_if_named(Node *stmt)
+{
+	const char *name = NULL;
+
+	switch (nodeTag(stmt))
+	{
+		case T_AlterSystemStmt:
+			name = ((AlterSystemStmt *) stmt)->setstmt->name;
+			break;
+		case T_VariableSetStmt:
+			name = ((VariableSetStmt *) stmt)->name;
+			break;
+		case T_VariableShowStmt:
+			name = ((VariableShowStmt *) stmt)->name;
+			break;
+		case T_AlterRoleSetStmt:
+			name = ((AlterRoleSetStmt *) stmt)->setstmt->name;
+			break;
+		case T_AlterDatabaseSetStmt:
+			name = ((AlterDatabaseSetStmt *) stmt)->setstmt->name;
+			break;
+		default:
+			break;
+	}
+	if (name != NULL && (pg_strncasecmp(name, "weir.", 5) == 0 ||
+						 pg_strcasecmp(name, "all") == 0))
+		weir_define_settings();
+}
+
+/*
  * The prefix is not reserved: the pooler has names of its own in it, which it
  * sets in sessions of a server that lacks this library just as well.
  */
 void
 weir_init_settings(void)
 {
-	boot_from_server();
-	for (int i = 0; i < (int) lengthof(settings); i++)
-		define(i);
+	if (is_at_once())
+		weir_define_settings();
 
 	DefineCustomStringVariable("weir.program", "The pooler's program.",
 							   "A path, or a name that is looked for beside PostgreSQL's programs and in /usr/local/bin and /usr/bin.",

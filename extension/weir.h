@@ -85,6 +85,8 @@ extern char *weir_program;
 extern char *weir_database;
 extern char *weir_config_file;
 extern char *weir_server_host;
+extern void weir_define_settings(void);
+extern void weir_define_if_named(Node *stmt);
 extern void weir_init_settings(void);
 extern void weir_append_settings(StringInfo to, List *wanted, bool which);
 extern void weir_append_fixed(StringInfo to);

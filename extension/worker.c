@@ -428,6 +428,8 @@ weir_worker_main(Datum arg)
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGCHLD, handle_sigchld);
 	BackgroundWorkerUnblockSignals();
+	/* A reload up to now may have been ignored (StartBackgroundWorker) */
+	ConfigReloadPending = true;
 
 	/* Another session has started one in the same moment */
 	if (!weir_take_place())
