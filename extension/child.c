@@ -284,7 +284,7 @@ weir_hear_child(Child *child)
 		if (n < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK;
 		if (n == 0)
-			break;
+			return false;
 		for (ssize_t i = 0; i < n; i++)
 		{
 			if (buf[i] != '\n')
@@ -297,9 +297,9 @@ weir_hear_child(Child *child)
 			}
 		}
 		if (n < (ssize_t) sizeof(buf))
-			return true;
+			break;
 	}
-	return false;
+	return true;
 }
 
 /* What it tells a service manager */

@@ -44,6 +44,9 @@ static Written users = {"users.txt", NULL};
 static Written records = {"pg_hba.conf", NULL};
 static Written maps = {"pg_ident.conf", NULL};
 
+/* When the server has read its files last, as this process began */
+static TimestampTz server_loaded = 0;
+
 /* The server's own files, where the pooler can read those alone */
 static bool records_elsewhere = false;
 
@@ -205,6 +208,15 @@ read_whole(const char *path)
 	return n < 0 ? NULL : text.data;
 }
 
+/*
+ * Where the pooler asks PostgreSQL about roles: an entry for nobody else, as the
+ * rules say that it is given.
+ */
+#define LOOKUPS	"weir lookups"
+#define AUTH_QUERY \
+	"SELECT rolname, CASE WHEN rolvaliduntil < pg_catalog.now() THEN NULL ELSE rolpassword END " \
+	"FROM pg_catalog.pg_authid WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin"
+
 /* Does it name other files, which are beside it? */
 static bool
 names_others(const char *text)
@@ -236,8 +248,18 @@ copy_records(void)
 	const char *ident = GetConfigOption("ident_file", false, false);
 	char	   *hba_text = read_whole(hba);
 	char	   *ident_text = read_whole(ident);
+	char	   *kept;
 	bool		changed = false;
+	struct stat found;
 
+	/* This process is new, and the server has not read what is there now */
+	if (records.text == NULL && !records_elsewhere && stat(hba, &found) == 0 &&
+		found.st_mtime > timestamptz_to_time_t(server_loaded) + 1 &&
+		(kept = read_whole(weir_file(records.name))) != NULL)
+	{
+		records.text = strdup(kept);
+		return false;
+	}
 	if (!run_bool("SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_hba_file_rules WHERE error IS NOT NULL)") &&
 		(records.text != NULL || records_elsewhere))
 	{
@@ -249,7 +271,8 @@ copy_records(void)
 		(ident_text != NULL && names_others(ident_text));
 	if (records_elsewhere)
 		return false;
-	changed |= write_file(&records, hba_text);
+	changed |= write_file(&records, psprintf("local \"%s\" all reject\nhost \"%s\" all all reject\n%s",
+												  LOOKUPS, LOOKUPS, hba_text));
 	changed |= write_file(&maps, ident_text != NULL ? ident_text : "");
 	return changed;
 }
@@ -286,6 +309,40 @@ may_use_unix_socket(void)
 		"(user_name = ARRAY[%s]::text[] OR coalesce(options::text, '') LIKE '%%map=%%')))", own_user()));
 }
 
+/*
+ * The role as whom the pooler may ask about others, or NULL: the superuser that
+ * is called as the system's user, where the first rule that may be for it on
+ * the Unix socket lets that in.
+ */
+static const char *
+lookup_role(bool reloaded)
+{
+	static char *known = NULL;
+	char	   *role = own_user();
+	StringInfoData database;
+
+	if (!reloaded)
+		return known;
+	free(known);
+	known = NULL;
+	initStringInfo(&database);
+	weir_append_quoted(&database, weir_database, '\'');
+	if (!records_elsewhere && GetConfigOption("unix_socket_directories", false, false)[0] != '\0' &&
+		run_bool(psprintf(
+			"SELECT coalesce((SELECT auth_method = 'trust' OR auth_method = 'peer' AND options IS NULL FROM pg_catalog.pg_hba_file_rules "
+			"WHERE type = 'local' AND error IS NULL "
+			"AND (database && ARRAY['all', 'sameuser', 'samerole', %s]::text[] OR database::text ~ '[/@]') "
+			"AND (user_name && ARRAY['all', %s]::text[] OR user_name::text ~ '[+/@]') ORDER BY line_number LIMIT 1), false) "
+			"AND EXISTS (SELECT FROM pg_catalog.pg_authid WHERE rolname = %s AND rolsuper AND rolcanlogin)",
+			database.data, role, role)))
+	{
+		run(psprintf("SELECT %s", role));
+		if (is_writable(cell(0, 1)))
+			known = strdup(cell(0, 1));
+	}
+	return known;
+}
+
 /* The loopback address on which the server listens, or else any */
 static char *
 own_address(void)
@@ -304,6 +361,14 @@ own_address(void)
 	return first;
 }
 
+/* The folder of the server's first Unix socket */
+static void
+own_folder(char *first)
+{
+	strlcpy(first, GetConfigOption("unix_socket_directories", false, false), MAXPGPATH);
+	first[strcspn(first, ",")] = '\0';
+}
+
 /*
  * The pooler's way to this server, as pairs of an entry of its databases.  It
  * is another only where the server has read its files again.
@@ -313,15 +378,13 @@ own_endpoint(bool reloaded)
 {
 	static char *known = NULL;
 	StringInfoData to;
-	const char *folder = GetConfigOption("unix_socket_directories", false, false);
 	const char *host = weir_server_host;
 	char	   *address = own_address();
 	char		first[MAXPGPATH];
 
 	if (known != NULL && !reloaded)
 		return known;
-	strlcpy(first, folder, sizeof(first));
-	first[strcspn(first, ",")] = '\0';
+	own_folder(first);
 	if (host[0] == '\0')
 		host = first[0] != '\0' && (address == NULL || may_use_unix_socket()) ? first : address;
 	initStringInfo(&to);
@@ -360,7 +423,7 @@ append_tls(StringInfo to)
 
 /* What is not for anybody else to say */
 static void
-append_own(StringInfo to)
+append_own(StringInfo to, const char *role)
 {
 	appendStringInfo(to, "auth_type = hba\nauth_file = %s\n", weir_file(users.name));
 	if (records_elsewhere)
@@ -374,7 +437,10 @@ append_own(StringInfo to)
 		appendStringInfo(to, "auth_ident_file = %s\n", weir_file(maps.name));
 	}
 	appendStringInfo(to, "pidfile = %s\n", weir_file("weir.pid"));
-	appendStringInfoString(to, "auth_user =\nauth_dbname =\nadmin_users =\nstats_users =\n"
+	appendStringInfo(to, "auth_user = %s\nauth_dbname = %s\n", role != NULL ? role : "",
+					 role != NULL ? LOOKUPS : "");
+	appendStringInfo(to, "auth_query = %s\n", AUTH_QUERY);
+	appendStringInfoString(to, "admin_users =\nstats_users =\n"
 						   "logfile =\nlog_format = text\nuser =\n");
 	/* The console is always there for the server's own functions */
 	if (weir_text_setting("weir.unix_socket_dir")[0] == '\0')
@@ -404,8 +470,9 @@ append_lists(StringInfo to, const char *endpoint, bool of_users)
 		StringInfoData pair;
 
 		initStringInfo(&pair);
+		/* The console's names, and the one that stands for all others */
 		if (!is_writable(name) || strcmp(name, "weir") == 0 || strcmp(name, "pgbouncer") == 0 ||
-			!weir_append_pair(&pair, cell(i, 2), text != NULL ? text : "", of_users))
+			strcmp(name, "*") == 0 || strcmp(name, LOOKUPS) == 0 || !weir_append_pair(&pair, cell(i, 2), text != NULL ? text : "", of_users))
 			continue;
 		if (open == NULL || strcmp(open, name) != 0)
 		{
@@ -467,6 +534,8 @@ names_set(bool reloaded)
 static void
 append_ini(StringInfo to, bool reloaded)
 {
+	const char *role = lookup_role(reloaded);
+	char		folder[MAXPGPATH];
 	List	   *set = names_set(reloaded);
 	const char *endpoint = own_endpoint(reloaded);
 
@@ -483,9 +552,18 @@ append_ini(StringInfo to, bool reloaded)
 	}
 	appendStringInfoString(to, "[pgbouncer]\n");
 	weir_append_settings(to, set, true);
-	append_own(to);
+	append_own(to, role);
 	appendStringInfoString(to, "[databases]");
 	append_lists(to, endpoint, false);
+	if (role != NULL)
+	{
+		own_folder(folder);
+		appendStringInfo(to, "\"%s\" = pool_size=1 port=%d host=", LOOKUPS, PostPortNumber);
+		weir_append_quoted(to, folder, '\'');
+		appendStringInfoString(to, " dbname=");
+		weir_append_quoted(to, weir_database, '\'');
+		appendStringInfoChar(to, '\n');
+	}
 	appendStringInfoString(to, "[users]");
 	append_lists(to, endpoint, true);
 }
@@ -511,6 +589,13 @@ sessions_begin_otherwise(void)
 	otherwise = known[0] != '\0' && strcmp(known, now) != 0;
 	strlcpy(known, now, sizeof(known));
 	return otherwise;
+}
+
+/* At the beginning of the process: it is its own time later on */
+void
+weir_note_load_time(void)
+{
+	server_loaded = PgReloadTime;
 }
 
 /*

@@ -29,6 +29,7 @@
 #include "commands/prepare.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "parser/analyze.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -415,8 +416,6 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	Node	   *stmt = pstmt->utilityStmt;
 	ListCell   *lc;
 
-	weir_define_if_named(stmt);
-
 	/*
 	 * Noted whether it succeeds or not: all of these but LOAD and DO are only
 	 * a reason to look.
@@ -425,6 +424,13 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	{
 		case T_VariableSetStmt:
 			weir_notes.params_stale = true;
+			break;
+		case T_AlterSystemStmt:
+			/* This session may be gone as the server reloads: be there ahead */
+			if (((AlterSystemStmt *) stmt)->setstmt->name != NULL &&
+				pg_strcasecmp(((AlterSystemStmt *) stmt)->setstmt->name, "weir.enabled") == 0 &&
+				superuser())
+				weir_start_worker_if_none();
 			break;
 		case T_DiscardStmt:
 			weir_notes.params_stale = true;
@@ -473,6 +479,9 @@ weir_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	if (prev_analyze)
 		prev_analyze(pstate, query, jstate);
+	/* SHOW is described ahead of being carried out */
+	if (query->utilityStmt != NULL)
+		weir_define_if_named(query->utilityStmt);
 	note_read();
 }
 

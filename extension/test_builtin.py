@@ -3,7 +3,7 @@
 
 Starts PostgreSQL clusters of its own that have weir.so and the extension, and runs the pooler from within them: WEIR is its program.
 NAME: only tests whose names have one of these in them."""
-import contextlib, glob, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import contextlib, glob, os, pwd, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 BIN, LIB, WEIR = map(os.path.abspath, sys.argv[1:4])
 ONLY = sys.argv[4:]
@@ -329,6 +329,13 @@ def test_next_login_knows():
         same('what is not loaded does not count', s.fails(), None)
         s.sql('SELECT pg_reload_conf()')
         assert 'rejected' in until('reject', lambda: s.fails())
+        first = s.child()
+        s.write('pg_hba.conf', HBA)
+        until('a second', lambda: time.time() - os.stat(s.path('pg_hba.conf')).st_mtime > 2)
+        s.write('pg_hba.conf', HBA)
+        s.sql("select pg_terminate_backend(pid) from pg_stat_activity where backend_type = 'weir'")
+        until('another child answers', lambda: s.child() not in (None, first) and s.answers())
+        assert 'rejected' in s.fails(), 'nor for a new worker'
         s.write('pg_hba.conf', 'host all all 127.0.0.1/32 nonsense\n')
         s.sql('SELECT pg_reload_conf()')
         time.sleep(0.5)
@@ -345,6 +352,25 @@ def test_next_login_knows():
         s.sql('DROP TABLE IF EXISTS load; DROP ROLE app')
         until('dropped', lambda: s.fails())
 
+def test_members():
+    """Rules for the members of a role, where the pooler can ask the server about them."""
+    own = 'nobody' if NOBODY else pwd.getpwuid(os.getuid()).pw_name
+    local = f'local all postgres trust\nlocal all {own} peer\n'
+    rules = 'local all all scram-sha-256\nhost all +staff 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 reject\n'
+    with server(PRELOADED, hba=local + rules) as s:
+        s.sql(f"CREATE ROLE staff; CREATE ROLE between IN ROLE staff; CREATE ROLE other LOGIN PASSWORD 'secret'; GRANT between TO app; CREATE ROLE {own} LOGIN SUPERUSER")
+        s.on()
+        s.sql('SELECT pg_reload_conf()')
+        until('a member', lambda: s.fails() is None)
+        assert 'rejected' in s.fails(user='other')
+        s.sql('REVOKE between FROM app')
+        assert 'rejected' in s.fails()
+        assert 'rejected' in s.fails(db='weir lookups')
+        s.sql('GRANT staff TO app')
+        s.write('pg_hba.conf', 'local all postgres trust\n' + rules)
+        s.sql('SELECT pg_reload_conf()')
+        assert 'bouncer config error' in until('nobody can be asked', lambda: s.fails())
+
 def test_names_as_they_come():
     with server(PRELOADED) as s:
         names = ['a b', 'a"b', "a'b", 'a;b', '%include x', 'a=b', '\u00fc', '*']
@@ -357,7 +383,10 @@ def test_names_as_they_come():
         s.sql("""CREATE ROLE "a\nb" LOGIN PASSWORD 'secret'""")
         s.on()
         for name in names:
-            if name == '*': continue
+            if name == '*':
+                # It is not what all others have
+                assert '"*" =' not in open(s.path('weir/weir.ini')).read()
+                continue
             same(name, s.pooled('select current_user, current_database()', user=name, db="dbname='{}'".format(name.replace("'", "\\'"))), f'{name}|{name}')
         assert s.fails(user='a\nb') is not None
         same('all others', s.fails(), None)
@@ -454,6 +483,14 @@ def test_unix_socket_is_the_way():
     with server(PRELOADED, hba='local all postgres trust\nlocal all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n') as s:
         s.on()
         same('a query', s.pooled("select current_user, inet_client_addr() is null"), 'app|t')
+
+def test_a_map_lets_the_pooler_in():
+    """Roles that come in without a password: the server knows the pooler by the system's user, and everybody else as before."""
+    own = pwd.getpwuid(os.getuid()).pw_name if not NOBODY else 'nobody'
+    with server(PRELOADED, hba='local all postgres trust\nlocal all all peer map=local\nhost all all 127.0.0.1/32 trust\n') as s:
+        s.write('pg_ident.conf', 'local /^(.*)$ \\1\n' + (f'local {own} all\n' if MAJOR >= 16 else f'local {own} app\n'))
+        s.on()
+        same('a query', s.pooled('select current_user, inet_client_addr() is null'), 'app|t')
 
 def test_stop_modes():
     for how in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):

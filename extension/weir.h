@@ -115,6 +115,7 @@ extern void weir_end_child(Child *child, int milliseconds);
 
 /* files.c */
 extern void weir_append_quoted(StringInfo to, const char *text, char quote);
+extern void weir_note_load_time(void);
 extern bool weir_write_files(bool reloaded, TimestampTz *next, bool *reconnect);
 
 /* console.c */

@@ -416,6 +416,8 @@ connect_to_database(void)
 	connected = true;
 	/* Nothing that others have created is called */
 	SetConfigOption("search_path", "", PGC_SUSET, PGC_S_SESSION);
+	/* Others may wait, or fail on a standby */
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_SESSION);
 	CacheRegisterSyscacheCallback(AUTHOID, catalog_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(DATABASEOID, catalog_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, catalog_changed, (Datum) 0);
@@ -428,6 +430,7 @@ weir_worker_main(Datum arg)
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGCHLD, handle_sigchld);
 	BackgroundWorkerUnblockSignals();
+	weir_note_load_time();
 	/* A reload up to now may have been ignored (StartBackgroundWorker) */
 	ConfigReloadPending = true;
 

@@ -11,7 +11,8 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: xtask reference          write docs/settings.md, docs/limits.md and extension/settings.h from the sources
+const USAGE: &str =
+    "usage: xtask reference          write docs/settings.md, docs/limits.md and extension/settings.h from the sources
        xtask reference --check  fail if they are stale
        xtask tidy               check the house rules
        xtask package WEIR DIR   make a Debian package of this program in the folder";
@@ -39,7 +40,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn all(steps: [fn(&Path) -> Result<String, String>; 3], root: &Path) -> Result<String, String> {
+/// What says how it went.
+type Step = fn(&Path) -> Result<String, String>;
+
+fn all(steps: [Step; 3], root: &Path) -> Result<String, String> {
     let said: Result<Vec<String>, String> = steps.into_iter().map(|step| step(root)).collect();
     said.map(|lines| lines.join("\n"))
 }
