@@ -29,11 +29,6 @@
 
 #include "weir.h"
 
-#define LINE_MAX_BYTES	8192
-
-static char line[LINE_MAX_BYTES];	/* what it has said of its next line */
-static int	line_len = 0;
-
 
 /*
  * A process of ours that was left behind, as where a worker was killed while
@@ -110,13 +105,14 @@ program(void)
 /* Between fork and exec: nothing but calls of the system */
 static void
 become_pooler(pid_t parent, int out, const char *path, const char *ini,
-			  const char *notify)
+			  const char *notify, bool takes_over)
 {
 	static const int handled[] = {
 		SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGALRM, SIGPIPE,
 		SIGFPE, SIGURG
 	};
-	char	   *const argv[] = {"weir", (char *) ini, NULL};
+	char	   *const alone[] = {"weir", (char *) ini, NULL};
+	char	   *const behind[] = {"weir", "-R", (char *) ini, NULL};
 	sigset_t	none;
 	int			null;
 
@@ -150,7 +146,7 @@ become_pooler(pid_t parent, int out, const char *path, const char *ini,
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	execv(path, argv);
+	execv(path, takes_over ? behind : alone);
 	_exit(127);
 }
 
@@ -183,9 +179,24 @@ open_notify(const char *path)
 	return fd;
 }
 
-/* Start it.  False: it could not be, and why is in the log. */
+/* Which file that is, to be compared: another release has another */
+void
+weir_append_program(StringInfo to)
+{
+	const char *path = program();
+	struct stat found;
+
+	if (path != NULL && stat(path, &found) == 0)
+		appendStringInfo(to, "%s %lu %ld %ld\n", path, (unsigned long) found.st_ino,
+						 (long) found.st_mtim.tv_sec, (long) found.st_mtim.tv_nsec);
+}
+
+/*
+ * Start it, in the place of one that runs perhaps.  False: it could not be, and
+ * why is in the log.
+ */
 bool
-weir_start_child(Child *child)
+weir_start_child(Child *child, bool takes_over)
 {
 	const char *path = program();
 	char		ini[MAXPGPATH];
@@ -221,7 +232,7 @@ weir_start_child(Child *child)
 	sigprocmask(SIG_SETMASK, &all, &before);
 	pid = fork();
 	if (pid == 0)
-		become_pooler(parent, out[1], path, ini, notify);
+		become_pooler(parent, out[1], path, ini, notify, takes_over);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	close(out[1]);
 	if (pid < 0)
@@ -236,7 +247,7 @@ weir_start_child(Child *child)
 	child->reload = false;
 	child->ending = 0;
 	child->since = GetCurrentTimestamp();
-	line_len = 0;
+	child->line_len = 0;
 	return true;
 }
 
@@ -288,12 +299,13 @@ weir_hear_child(Child *child)
 		for (ssize_t i = 0; i < n; i++)
 		{
 			if (buf[i] != '\n')
-				line[line_len++] = buf[i] == '\0' ? '?' : buf[i];
-			if (line_len > 0 && (buf[i] == '\n' || line_len == LINE_MAX_BYTES - 1))
+				child->line[child->line_len++] = buf[i] == '\0' ? '?' : buf[i];
+			if (child->line_len > 0 &&
+				(buf[i] == '\n' || child->line_len == sizeof(child->line) - 1))
 			{
-				line[line_len] = '\0';
-				line_len = 0;
-				say(line);
+				child->line[child->line_len] = '\0';
+				child->line_len = 0;
+				say(child->line);
 			}
 		}
 		if (n < (ssize_t) sizeof(buf))
@@ -350,6 +362,8 @@ weir_end_child(Child *child, int milliseconds)
 	if (child->pid == 0)
 		return;
 	kill(child->pid, SIGQUIT);
+	/* One that was stopped hears nothing */
+	kill(child->pid, SIGCONT);
 	for (int waited = 0; waited < milliseconds; waited += 10)
 	{
 		if (weir_reap_child(child, &status))

@@ -440,6 +440,25 @@ def test_settings_of_a_start():
         s.pool = old
         same('the old one', s.answers(), False)
 
+def test_clients_go_over():
+    """Another start of the pooler, for a parameter or another program, ends nobody."""
+    with server(PRELOADED, 'weir.workers = 1') as s:
+        s.on()
+        with load(s, port=s.pool, user='app'):
+            for change in range(4):
+                first = s.child()
+                if change % 2: os.utime(PROGRAM)
+                s.sql([f'ALTER SYSTEM SET weir.busy_poll = {change // 2 + 1}', 'SELECT pg_reload_conf()'])
+                until('another child', lambda: s.child() not in (None, first))
+                until('the first one ends', lambda: gone(first))
+                count = int(s.sql('select count(*) from load'))
+                until('the load goes on', lambda: int(s.sql('select count(*) from load')) > count)
+        first = s.child()
+        s.sql(["ALTER SYSTEM SET weir.listen_addr = '127.0.0.1,192.0.2.1,no-such-name.invalid'", 'SELECT pg_reload_conf()'])
+        until('it cannot start', lambda: 'the one before it goes on' in s.logged())
+        same('a query', s.pooled(), '1')
+        same('the child', s.child(), first)
+
 def test_views_and_grants():
     with server(PRELOADED) as s:
         s.sql(['CREATE EXTENSION weir', "CREATE ROLE watcher LOGIN IN ROLE pg_monitor; CREATE ROLE ender LOGIN IN ROLE pg_signal_backend"])

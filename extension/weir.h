@@ -75,6 +75,8 @@ typedef struct Child
 	bool		reload;			/* it is to read its files again once it is ready */
 	int			ending;			/* the signal that is to end it, 0: none */
 	TimestampTz since;			/* when it was started, or told to end */
+	char		line[8192];		/* what it has said of its next line */
+	int			line_len;
 } Child;
 
 /* settings.c */
@@ -106,7 +108,8 @@ extern void weir_init_start(void);
 
 /* child.c */
 extern void weir_end_orphan(void);
-extern bool weir_start_child(Child *child);
+extern void weir_append_program(StringInfo to);
+extern bool weir_start_child(Child *child, bool takes_over);
 extern bool weir_hear_child(Child *child);
 extern void weir_hear_notify(Child *child);
 extern void weir_signal_child(Child *child, int signal);

@@ -48,7 +48,10 @@
 PGDLLEXPORT void weir_worker_main(Datum arg);
 
 static Child child = {.out = -1, .notify = -1, .console = -1};
+static Child leaving = {.out = -1, .notify = -1, .console = -1};	/* its clients go over */
 static char *fixed = NULL;		/* what the child has read as it started */
+static char *place = NULL;		/* ... and where it is found */
+static bool look_at_fixed = false;
 
 static bool stale = true;		/* the files may say what is no more */
 static bool reconnect = false;	/* its servers have begun before a change */
@@ -90,7 +93,9 @@ is_past(TimestampTz time)
 static void
 leave(int code, Datum arg)
 {
+	weir_signal_child(&leaving, SIGQUIT);
 	weir_end_child(&child, END_MS);
+	weir_end_child(&leaving, END_MS);
 }
 
 /*
@@ -130,30 +135,49 @@ write_files(bool *changed)
 	return ok;
 }
 
-/* Another text than it has started with needs another start */
-static bool
-is_fixed_other(void)
+/* What it has read as it started, and what it was: another needs another start */
+static char *
+fixed_now(void)
 {
 	StringInfoData now;
-	bool		other;
+	char	   *copy;
 
 	initStringInfo(&now);
 	weir_append_fixed(&now);
-	other = fixed != NULL && strcmp(fixed, now.data) != 0;
+	weir_append_program(&now);
+	copy = strdup(now.data);
 	pfree(now.data);
+	return copy;
+}
+
+/* One that takes over finds the other there */
+static char *
+place_now(void)
+{
+	char	   *text = psprintf("%s/%d", weir_text_setting("weir.unix_socket_dir"),
+								weir_number_setting("weir.listen_port"));
+	char	   *copy = strdup(text);
+
+	pfree(text);
+	return copy;
+}
+
+static bool
+is_other(char *known, char *now)
+{
+	bool		other = known == NULL || now == NULL || strcmp(known, now) != 0;
+
+	free(now);
 	return other;
 }
 
 static void
 remember_fixed(void)
 {
-	StringInfoData now;
-
-	initStringInfo(&now);
-	weir_append_fixed(&now);
 	free(fixed);
-	fixed = strdup(now.data);
-	pfree(now.data);
+	free(place);
+	fixed = fixed_now();
+	place = place_now();
 }
 
 /* Other sessions' changes to roles and databases are told as we look */
@@ -206,6 +230,7 @@ static void
 told_to_end(int signal, int milliseconds)
 {
 	weir_signal_child(&child, signal);
+	weir_signal_child(&leaving, signal);
 	child.ending = signal;
 	child.since = after(milliseconds);
 }
@@ -241,14 +266,34 @@ is_wanted(void)
 }
 
 static void
+take_back(void)
+{
+	int			notify = child.notify;
+
+	ereport(WARNING, (errmsg("weir: the pooler that was to take over has ended, and the one before it goes on")));
+	child = leaving;
+	child.notify = notify;
+	leaving.pid = 0;
+	leaving.out = -1;
+}
+
+static void
 look_at_end(void)
 {
 	int			status;
 	TimestampTz began = child.since;
 	bool		told = child.ending != 0;
+	bool		was_ready = child.ready;
 
+	if (weir_reap_child(&leaving, &status))
+		ereport(LOG, (errmsg("weir: the pooler before it has nobody left, and has ended")));
 	if (!weir_reap_child(&child, &status))
 		return;
+	if (!was_ready && leaving.pid != 0 && !told)
+	{
+		take_back();
+		return;
+	}
 	if (told)
 	{
 		backoff_ms = 0;
@@ -272,10 +317,42 @@ begin(void)
 {
 	weir_end_orphan();
 	remember_fixed();
-	if (weir_start_child(&child))
+	if (weir_start_child(&child, false))
 		return;
 	backoff_ms = Min(Max(2 * backoff_ms, BACKOFF_MIN_MS), BACKOFF_MAX_MS);
 	try_at = after(Max(backoff_ms, RETRY_MS));
+}
+
+/*
+ * Another start, for what only a start reads, or another release's program.  A
+ * process takes over from the one that runs, and its clients go over (-R); where
+ * that one cannot be found, or is still taking over itself, they do not.
+ */
+static void
+begin_anew(void)
+{
+	int			notify = child.notify;
+
+	if (is_other(place, place_now()) || leaving.pid != 0)
+	{
+		ereport(LOG, (errmsg("weir: parameters have changed that only a start of the pooler reads")));
+		told_to_end(SIGINT, END_MS);
+		try_at = 0;
+		return;
+	}
+	ereport(LOG, (errmsg("weir: the pooler is started anew, and its clients go over")));
+	leaving = child;
+	leaving.notify = leaving.console = -1;
+	child.pid = 0;
+	child.out = -1;
+	remember_fixed();
+	if (!weir_start_child(&child, true))
+	{
+		child = leaving;
+		child.notify = notify;
+		leaving.pid = 0;
+		leaving.out = -1;
+	}
 }
 
 /* One is told to end: see that it does */
@@ -297,6 +374,11 @@ supervise(void)
 	look_at_end();
 	if (child.pid == 0)
 	{
+		if (leaving.pid != 0 && !is_wanted())
+		{
+			weir_end_child(&leaving, END_MS);
+			return;
+		}
 		if (is_wanted() && is_past(try_at) && refresh_files())
 			begin();
 		return;
@@ -320,13 +402,16 @@ supervise(void)
 	}
 	if (child.ending != 0 || !is_past(try_at) || !refresh_files())
 		return;
-	if (is_fixed_other())
+	if (look_at_fixed && child.ready)
 	{
-		ereport(LOG, (errmsg("weir: a parameter has changed that only a start of the pooler reads")));
-		told_to_end(SIGINT, END_MS);
-		try_at = 0;
+		look_at_fixed = false;
+		if (is_other(fixed, fixed_now()))
+		{
+			begin_anew();
+			return;
+		}
 	}
-	else if (child.reload && child.ready)
+	if (child.reload && child.ready)
 	{
 		child.reload = false;
 		weir_signal_child(&child, SIGHUP);
@@ -363,9 +448,9 @@ static void
 wait_for_more(void)
 {
 	WaitEventSet *set;
-	WaitEvent	events[5];
+	WaitEvent	events[6];
 	int			n;
-	long		timeout = is_wanted() || child.pid != 0 ? TICK_MS : -1;
+	long		timeout = is_wanted() || child.pid != 0 || leaving.pid != 0 ? TICK_MS : -1;
 
 	/* Without the pooler there are roles to look at for nobody */
 	if (is_wanted() && child.pid == 0 && timeout > 0)
@@ -373,14 +458,16 @@ wait_for_more(void)
 	if (!is_wanted() && weir_enabled)
 		timeout = TICK_MS;		/* a standby may be promoted */
 #if PG_VERSION_NUM >= 170000
-	set = CreateWaitEventSet(NULL, 5);
+	set = CreateWaitEventSet(NULL, 6);
 #else
-	set = CreateWaitEventSet(CurrentMemoryContext, 5);
+	set = CreateWaitEventSet(CurrentMemoryContext, 6);
 #endif
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	if (child.out >= 0)
 		AddWaitEventToSet(set, WL_SOCKET_READABLE, child.out, NULL, NULL);
+	if (leaving.out >= 0)
+		AddWaitEventToSet(set, WL_SOCKET_READABLE, leaving.out, NULL, NULL);
 	if (child.notify >= 0)
 		AddWaitEventToSet(set, WL_SOCKET_READABLE, child.notify, NULL, NULL);
 	if (child.console >= 0)
@@ -399,6 +486,11 @@ wait_for_more(void)
 			/* It has closed its standard error, and its end is told elsewhere */
 			close(child.out);
 			child.out = -1;
+		}
+		else if (events[i].fd == leaving.out && !weir_hear_child(&leaving))
+		{
+			close(leaving.out);
+			leaving.out = -1;
 		}
 	}
 	FreeWaitEventSet(set);
@@ -448,11 +540,11 @@ weir_worker_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			stale = reloaded = true;
+			stale = reloaded = look_at_fixed = true;
 			if (child.pid == 0)
 				try_at = 0;		/* the reason may be gone */
 		}
-		if (is_wanted() || child.pid != 0)
+		if (is_wanted() || child.pid != 0 || leaving.pid != 0)
 		{
 			connect_to_database();
 			look_at_catalogs();
