@@ -11,7 +11,7 @@ SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build deb test guard simulate pipelines fuzz regress extension install-extension builtin cluster-test restarts compat bench reference tidy lint format deny clean
+.PHONY: help run build deb test guard simulate pipelines fuzz regress extension install-extension deb-extension builtin cluster-test restarts compat bench reference tidy lint format deny clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ extension: ## build the extension for PostgreSQL (PG_CONFIG=path of pg_config)
 
 install-extension: ## build and install it, as who may write there (PG_CONFIG=path of pg_config)
 	@$(MAKE) -C extension install PG_CONFIG=$(PG_CONFIG)
+
+deb-extension: ## make target/package/postgresql-NN-weir_VERSION_ARCHITECTURE.deb (PG_CONFIG=path of pg_config)
+	@scripts/extension-deb $(PG_CONFIG) target/package
 
 builtin: ## test Weir built into PostgreSQL (BIN=/usr/lib/postgresql/15/bin; ARGS='crash'; INCLUDE=path of other headers)
 	@$(SETUP) test
