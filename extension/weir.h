@@ -116,10 +116,24 @@ extern void weir_signal_child(Child *child, int signal);
 extern bool weir_reap_child(Child *child, int *status);
 extern void weir_end_child(Child *child, int milliseconds);
 
-/* files.c */
+/*
+ * files.c
+ *
+ * The entry where the pooler asks PostgreSQL about roles is for nobody else, as
+ * the rules say that it is given.
+ */
+#define WEIR_LOOKUPS	"weir lookups"
+extern bool weir_records_elsewhere;
+extern bool weir_is_writable(const char *name);
+extern void weir_query(const char *query);
+extern char *weir_cell(uint64 row, int column);
+extern bool weir_run_bool(const char *query);
 extern void weir_append_quoted(StringInfo to, const char *text, char quote);
 extern void weir_note_load_time(void);
 extern bool weir_write_files(bool reloaded, TimestampTz *next, bool *reconnect);
+
+/* ini.c */
+extern void weir_append_ini(StringInfo to, bool reloaded);
 
 /* console.c */
 extern int	weir_tell_console(const char *command);
