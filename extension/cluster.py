@@ -122,16 +122,14 @@ class Server:
     def logged(s):
         with open(s.log, errors='replace') as file: return file.read()
     # psql: what it printed
-    def psql(s, sql, port, user, host, db='postgres', check=True):
-        env = dict(os.environ, PGPASSWORD=os.environ.get('TEST_PASSWORD', 'secret'), PGCONNECT_TIMEOUT='20')
+    def psql(s, sql, port, user, host, db='postgres', check=True, password='secret'):
+        env = dict(os.environ, PGPASSWORD=password, PGCONNECT_TIMEOUT='20')
         done = run(PSQL, '-X', '-At', '-v', 'ON_ERROR_STOP=1', '-h', host, '-p', str(port), '-U', user, *[x for one in ([sql] if isinstance(sql, str) else sql) for x in ('-c', one)], db, check=check, env=env)
         return done.stdout.strip() if check else done
     def sql(s, sql, db='postgres', user='postgres', **more): return s.psql(sql, s.port, user, s.folder, db, **more)
     def pooled(s, sql='select 1', user='app', host='127.0.0.1', **more): return s.psql(sql, s.pool, user, host, **more)
-    def fails(s, sql='select 1', password='secret', **more):
-        os.environ['TEST_PASSWORD'] = password
-        try: done = s.pooled(sql, check=False, **more)
-        finally: del os.environ['TEST_PASSWORD']
+    def fails(s, sql='select 1', **more):
+        done = s.pooled(sql, check=False, **more)
         return done.stdout.strip() if done.returncode != 0 else None
     def answers(s):
         with contextlib.suppress(OSError):

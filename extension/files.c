@@ -267,27 +267,43 @@ copy_records(void)
 }
 
 
+/* True: it is not what it was, or that and more behind it */
+static bool
+has_changed(char **known, const char *query)
+{
+	char	   *now;
+	bool		changed;
+
+	weir_query(query);
+	now = weir_cell(0, 1);
+	if (now == NULL)
+		now = "";
+	changed = *known != NULL && strncmp(*known, now, strlen(*known)) != 0;
+	free(*known);
+	*known = strdup(now);
+	return changed;
+}
+
 /*
- * What PostgreSQL looks at as a session begins, beside who it is: whether a
- * role may connect to a database, and what is set for it there.  A session that
- * has begun is not asked again.
+ * What PostgreSQL looks at as a session begins, and not again: which role and
+ * database a name means, whether the one may connect to the other, and what is
+ * set there.  Those that are new have numbers behind all others, and no session.
  */
 static bool
 sessions_begin_otherwise(void)
 {
-	static char known[33] = "";
-	char	   *now;
-	bool		otherwise;
+	static char *known[4];
+	bool		changed = false;
 
-	weir_query("SELECT pg_catalog.md5(pg_catalog.concat("
-		"(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, datname, datallowconn, datacl), ',' ORDER BY oid) FROM pg_catalog.pg_database), '/', "
-		"(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', roleid, member), ',' ORDER BY roleid, member) FROM pg_catalog.pg_auth_members), '/', "
-		"(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', setdatabase, setrole, setconfig), ',' ORDER BY setdatabase, setrole) "
-		"FROM pg_catalog.pg_db_role_setting)))");
-	now = weir_cell(0, 1);
-	otherwise = known[0] != '\0' && strcmp(known, now) != 0;
-	strlcpy(known, now, sizeof(known));
-	return otherwise;
+	changed |= has_changed(&known[0], "SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, rolname), ';' ORDER BY oid) || ';' FROM pg_catalog.pg_authid");
+	changed |= has_changed(&known[1], "SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', oid, datname, datallowconn, datacl), ';' ORDER BY oid) || ';' "
+						   "FROM pg_catalog.pg_database");
+	/* Of these what is new counts, too */
+	changed |= has_changed(&known[2], "SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', roleid, member), ',' ORDER BY roleid, member)) "
+						   "FROM pg_catalog.pg_auth_members");
+	changed |= has_changed(&known[3], "SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', setdatabase, setrole, setconfig), ',' ORDER BY setdatabase, setrole)) "
+						   "FROM pg_catalog.pg_db_role_setting");
+	return changed;
 }
 
 /* At the beginning of the process: it is its own time later on */

@@ -187,6 +187,10 @@ def test_next_login_knows():
         until('what is set for it', lambda: s.pooled('show work_mem') == '5MB')
         s.sql('DROP TABLE IF EXISTS load; DROP ROLE app')
         until('dropped', lambda: s.fails())
+        for number in range(3):
+            s.sql(f"DROP ROLE IF EXISTS app; CREATE ROLE app LOGIN PASSWORD 'p{number}'")
+            until('another of that name', lambda: s.fails(password=f'p{number}') is None)
+            same('is itself', s.pooled("select usesysid = (select oid from pg_roles where rolname = 'app') from pg_stat_activity where pid = pg_backend_pid()", password=f'p{number}'), 't')
 
 def test_members():
     """Rules for the members of a role, where the pooler can ask the server about them."""

@@ -366,6 +366,30 @@ look_at_ending(void)
 	told_to_end(child.ending == SIGQUIT ? SIGKILL : SIGQUIT, END_MS);
 }
 
+/*
+ * A role of the same name, with a password that the pooler is going to read, is
+ * not to meet a server of the one before it: servers are replaced first.
+ */
+static void
+tell_changes(void)
+{
+	static TimestampTz patience = 0;
+
+	if (reconnect && child.console < 0)
+	{
+		child.console = weir_tell_console("RECONNECT");
+		reconnect = child.console < 0;
+		patience = after(LOOK_MS);
+	}
+	if (child.console >= 0 && !is_past(patience))
+		return;
+	if (child.reload)
+	{
+		child.reload = false;
+		weir_signal_child(&child, SIGHUP);
+	}
+}
+
 static void
 supervise(void)
 {
@@ -411,16 +435,8 @@ supervise(void)
 			return;
 		}
 	}
-	if (child.reload && child.ready)
-	{
-		child.reload = false;
-		weir_signal_child(&child, SIGHUP);
-	}
-	else if (reconnect && child.ready && child.console < 0)
-	{
-		child.console = weir_tell_console("RECONNECT");
-		reconnect = child.console < 0;
-	}
+	if (child.ready)
+		tell_changes();
 }
 
 /*
