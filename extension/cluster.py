@@ -21,7 +21,7 @@ def free_ports():
 
 ports = free_ports()
 
-def until(what, condition, seconds=20.0):
+def until(what, condition, seconds=60.0):
     """Waits for it, with a bound."""
     end = time.monotonic() + seconds
     while True:
