@@ -5,14 +5,16 @@ CARGO := scripts/cargo
 SETUP := scripts/setup
 # For what a target runs: make run ARGS='--ephemeral --port 7000'
 ARGS :=
+# Whose PostgreSQL the extension is for
+PG_CONFIG := pg_config
 SEEDS := 1000
 RUNS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run build deb test guard simulate pipelines fuzz regress isolation cluster-test restarts compat bench reference tidy lint format deny clean
+.PHONY: help run build deb test guard simulate pipelines fuzz regress isolation extension install-extension deb-extension builtin cluster-test restarts compat bench reference tidy lint format deny clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## set up, build, and start a PostgreSQL with Weir in front of it (ARGS='--ephemeral --port 7000')
 	@$(SETUP) build
@@ -60,6 +62,20 @@ isolation: ## PostgreSQL's isolation tests straight and through Weir (SOURCE=pat
 	@$(SETUP) test
 	@$(CARGO) build -p weir
 	@POOL=$(or $(POOL),20) scripts/isolation $(SOURCE) $(or $(STATE),keep)
+
+extension: ## build the extension for PostgreSQL (PG_CONFIG=path of pg_config)
+	@$(MAKE) -C extension PG_CONFIG=$(PG_CONFIG)
+
+install-extension: ## build and install it, as who may write there (PG_CONFIG=path of pg_config)
+	@$(MAKE) -C extension install PG_CONFIG=$(PG_CONFIG)
+
+deb-extension: ## make target/package/postgresql-NN-weir_VERSION_ARCHITECTURE.deb (PG_CONFIG=path of pg_config)
+	@scripts/extension-deb $(PG_CONFIG) target/package
+
+builtin: ## test Weir built into PostgreSQL (BIN=/usr/lib/postgresql/15/bin; ARGS='crash'; INCLUDE=path of other headers)
+	@$(SETUP) test
+	@$(CARGO) build -p weir
+	@BIN=$(or $(BIN),/usr/lib/postgresql/15/bin) INCLUDE=$(INCLUDE) scripts/builtin $(ARGS)
 
 cluster-test: ## Weir in front of a real Citus cluster (NODES=host:port,... the coordinator first; SECONDS=5)
 	@[ -n "$(NODES)" ] || { echo "make cluster-test NODES=host:port,..., the coordinator first"; exit 2; }

@@ -29,6 +29,7 @@
 #include "commands/prepare.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "parser/analyze.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -238,6 +239,8 @@ weir_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 			 * (EXPLAIN), but never too little.
 			 */
 			note_builtin(objectId);
+			if (objectId == F_PG_SHOW_ALL_SETTINGS)
+				weir_define_settings();
 			break;
 
 		default:
@@ -422,6 +425,13 @@ weir_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		case T_VariableSetStmt:
 			weir_notes.params_stale = true;
 			break;
+		case T_AlterSystemStmt:
+			/* This session may be gone as the server reloads: be there ahead */
+			if (((AlterSystemStmt *) stmt)->setstmt->name != NULL &&
+				pg_strcasecmp(((AlterSystemStmt *) stmt)->setstmt->name, "weir.enabled") == 0 &&
+				superuser())
+				weir_start_worker_if_none();
+			break;
 		case T_DiscardStmt:
 			weir_notes.params_stale = true;
 			if (((DiscardStmt *) stmt)->target == DISCARD_ALL)
@@ -469,6 +479,9 @@ weir_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	if (prev_analyze)
 		prev_analyze(pstate, query, jstate);
+	/* SHOW is described ahead of being carried out */
+	if (query->utilityStmt != NULL)
+		weir_define_if_named(query->utilityStmt);
 	note_read();
 }
 

@@ -283,6 +283,9 @@ _PG_init(void)
 							 &report_wanted, false, PGC_USERSET,
 							 GUC_NO_SHOW_ALL, NULL, assign_report, NULL);
 
+	weir_init_start();
+	weir_init_settings();
+
 	if (!process_shared_preload_libraries_in_progress &&
 		(MyProcPort == NULL || am_walsender || IsParallelWorker()))
 		return;

@@ -4,13 +4,15 @@
 
 mod limits;
 mod package;
+mod parameters;
 mod reference;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: xtask reference          write docs/settings.md and docs/limits.md from the sources
+const USAGE: &str =
+    "usage: xtask reference          write docs/settings.md, docs/limits.md and extension/settings.h from the sources
        xtask reference --check  fail if they are stale
        xtask tidy               check the house rules
        xtask package WEIR DIR   make a Debian package of this program in the folder";
@@ -20,8 +22,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
     let result = match arguments.as_slice() {
-        ["reference"] => both(reference::write(&root), limits::write(&root)),
-        ["reference", "--check"] => both(reference::check(&root), limits::check(&root)),
+        ["reference"] => all([reference::write, limits::write, parameters::write], &root),
+        ["reference", "--check"] => all([reference::check, limits::check, parameters::check], &root),
         ["tidy"] => tidy::run(&root),
         ["package", weir, folder] => package::make(&root, Path::new(weir), Path::new(folder)),
         _ => Err(USAGE.to_owned()),
@@ -38,8 +40,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn both(first: Result<String, String>, second: Result<String, String>) -> Result<String, String> {
-    Ok(format!("{}\n{}", first?, second?))
+/// What says how it went.
+type Step = fn(&Path) -> Result<String, String>;
+
+fn all(steps: [Step; 3], root: &Path) -> Result<String, String> {
+    let said: Result<Vec<String>, String> = steps.into_iter().map(|step| step(root)).collect();
+    said.map(|lines| lines.join("\n"))
 }
 
 /// The repository: the directory above this crate's.
