@@ -9,10 +9,12 @@ use anyhow::{Context, Result, bail};
 use super::facts::{
     ConnectionMemory, Machine, MeasuredChange, MeasuredLoss, MeasuredMemory, MeasuredPeak, MeasuredPooler, Runs,
 };
+use crate::conclusions;
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::values;
+use crate::experiments::curve::Curve;
 use crate::experiments::words::{self, Change, Peak};
-use weir_measure::journal::{self, RESULTS, Role};
+use weir_measure::journal::{self, Preset, RESULTS, Role};
 
 /// Experiments over clients whose peak is a size for a pool, best first: the user's own work, then short reads.
 const PEAKS: [&str; 3] = ["saturation", "single-shard", "fan-out"];
@@ -43,9 +45,12 @@ pub fn read(directory: &Path) -> Result<(Runs, Machine)> {
     Ok(of(&directory.display().to_string(), &sets))
 }
 
-fn of(directory: &str, sets: &[Dataset]) -> (Runs, Machine) {
+fn of(directory: &str, all: &[Dataset]) -> (Runs, Machine) {
+    // What the lab's report concludes nothing from, nothing is advised from.
+    let sets: Vec<Dataset> = all.iter().filter_map(conclusions::basis).collect();
+    let sets = sets.as_slice();
     let mut runs = Runs { directory: directory.to_owned(), ..Runs::default() };
-    runs.experiments = sets.iter().map(|set| set.experiment.clone()).collect();
+    runs.experiments = all.iter().map(|set| set.experiment.clone()).collect();
     for set in sets.iter().filter(|set| OVER_CLIENTS.contains(&set.experiment.as_str())) {
         runs.poolers.extend(poolers(set));
     }
@@ -54,7 +59,7 @@ fn of(directory: &str, sets: &[Dataset]) -> (Runs, Machine) {
     runs.memory = named(MEMORY).and_then(memory);
     runs.idle = named(IDLE).and_then(|set| loss(set, |_| true));
     runs.allowed = named(MAX_CONNECTIONS).and_then(|set| loss(set, |line| line.series.contains(ALLOWED)));
-    (runs, machine(sets))
+    (runs, machine(all))
 }
 
 fn machine(sets: &[Dataset]) -> Machine {
@@ -76,6 +81,11 @@ fn machine(sets: &[Dataset]) -> Machine {
         server_percent: None,
         origin: "of the machine that the run was on".to_owned(),
     }
+}
+
+fn is_quick(set: &Dataset) -> bool {
+    let sizes = set.runs.last().and_then(|run| run.sizes.as_ref());
+    sizes.is_some_and(|sizes| sizes.preset == Preset::Quick)
 }
 
 fn date(set: &Dataset) -> String {
@@ -100,6 +110,8 @@ fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
             tps: peak.tps,
             connections: peak.place.x,
             enough: peak.enough,
+            between: Curve::of(line).and_then(|curve| curve.interval()),
+            quick: is_quick(set),
             // Errors behind a peak end a line, too.
             open: peak.open && errors.is_none(),
             busy_percent: peak.place.median(values::BOX_CPU_PERCENT),
