@@ -2,7 +2,7 @@
 //!
 //! Does not measure, compute or draw anything itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ use crate::run::runner::{Plan, Runner};
 use crate::run::site::Wishes;
 use crate::run::sizes::{self, Asked};
 use crate::run::tools::Tools;
-use crate::run::{awake, busy};
+use crate::run::{awake, busy, duration};
 use crate::{advise, experiments, model, report};
 use weir_measure::ground::interrupt::Interrupt;
 use weir_measure::load::{Protocol, programs};
@@ -25,6 +25,9 @@ use weir_measure::url::Url;
 const ALL: &str = "all";
 /// The experiment that runs a user's own script.
 const OWN_WORK: &str = "saturation";
+/// Of a comparison.
+const WORSE: u8 = 2;
+const NOTHING_CONCLUDED: u8 = 3;
 /// As shells have it of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
@@ -59,6 +62,13 @@ enum LabCommand {
         before: PathBuf,
         #[arg(value_name = "B")]
         after: PathBuf,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        /// End with 2 where a figure of B is clearly worse than A's by more than so many per cent, and with 3 where nothing is to
+        /// be concluded from one of the runs
+        #[arg(long, value_name = "PERCENT")]
+        worse_than: Option<f64>,
     },
     /// Fit laws of scalability to figures of one's own, and ask them for sizes
     Model(ModelArgs),
@@ -155,10 +165,7 @@ fn run(command: LabCommand) -> ExitCode {
         }
         LabCommand::Run(args) => measure(&args),
         LabCommand::Report { directory } => report::write(&directory).map(|files| said(&files)),
-        LabCommand::Compare { before, after } => report::compare(&before, &after).map(|text| {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }),
+        LabCommand::Compare { before, after, json, worse_than } => compare(&before, &after, json, worse_than),
         LabCommand::Model(args) => model::cli::run(&args, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS),
         LabCommand::Advise(args) => advise::run(&args).map(|()| ExitCode::SUCCESS),
         LabCommand::KeepAwake => return awake::spin(),
@@ -166,6 +173,29 @@ fn run(command: LabCommand) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("weir: {error:#}");
         ExitCode::FAILURE
+    })
+}
+
+fn compare(before: &Path, after: &Path, json: bool, worse_than: Option<f64>) -> Result<ExitCode> {
+    let comparison = report::Comparison::read(before, after)?;
+    if json {
+        println!("{}", comparison.json()?);
+    } else {
+        print!("{}", report::compare(before, after)?);
+    }
+    let Some(percent) = worse_than else { return Ok(ExitCode::SUCCESS) };
+    for doubt in &comparison.doubts {
+        eprintln!("weir: {doubt}");
+    }
+    for worse in comparison.worse_than(percent / 100.0) {
+        let (line, figure, x) = (&worse.line, &worse.figure, worse.x);
+        eprintln!("weir: {}: {line} at {x}: {figure} is {:.2} times what it was", worse.experiment, worse.ratio);
+    }
+    let is_worse = comparison.worse_than(percent / 100.0).next().is_some();
+    Ok(match (comparison.doubts.is_empty(), is_worse) {
+        (false, _) => ExitCode::from(NOTHING_CONCLUDED),
+        (true, true) => ExitCode::from(WORSE),
+        (true, false) => ExitCode::SUCCESS,
     })
 }
 
@@ -178,6 +208,10 @@ fn list() {
 fn described(experiment: &dyn Experiment) -> String {
     let about = experiment.about();
     let mut text = format!("{}\n  {}\n  {}\n", about.name, about.title, about.question);
+    let [quick, whole] = [true, false].map(|quick| duration::of(experiment, quick));
+    text.push_str(&format!(
+        "  Takes about {quick} with --quick here, else {whole}, as far as lines are measured to their ends.\n"
+    ));
     if let Some(creates) = experiment.creates() {
         text.push_str(&format!("  {creates}\n"));
     }
@@ -417,6 +451,7 @@ mod tests {
         let described = |name| described(experiments::by_name(name).unwrap());
         assert!(described("cache-bloat").contains("\n  Creates the schema weir_lab_tables in a target's database"));
         assert!(!described("idle").contains("Creates"));
+        assert!(described("idle").contains("with --quick here, else"), "{}", described("idle"));
     }
 
     #[test]

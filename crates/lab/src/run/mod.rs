@@ -4,6 +4,7 @@
 
 pub mod awake;
 pub mod busy;
+pub mod duration;
 pub(crate) mod peak;
 pub mod runner;
 mod sampler;
