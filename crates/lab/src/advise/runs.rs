@@ -42,6 +42,11 @@ pub fn read(directory: &Path) -> Result<(Runs, Machine)> {
     if sets.iter().all(|set| set.lines.is_empty()) {
         bail!("--from: the run in {} has measured nothing", directory.display());
     }
+    let worthless = |set: &Dataset| Some(format!("{}: {}", set.experiment, conclusions::reason_for_none(set)?));
+    let reasons: Vec<String> = sets.iter().filter_map(worthless).collect();
+    if reasons.len() == sets.len() {
+        bail!("--from: nothing is to be concluded from the run in {}: {}", directory.display(), reasons.join(" "));
+    }
     Ok(of(&directory.display().to_string(), &sets))
 }
 
@@ -200,6 +205,7 @@ fn loss(set: &Dataset, wanted: impl Fn(&Line) -> bool) -> Option<MeasuredLoss> {
 mod tests {
     use super::*;
     use crate::experiments::fixtures::Facts;
+    use weir_measure::doubt::Doubt;
 
     #[test]
     fn a_run_becomes_peaks_losses_and_memory() {
@@ -287,6 +293,18 @@ mod tests {
         let (runs, _) = of("somewhere", &[single, memory]);
         assert_eq!((runs.peaks[0].role, runs.peaks[0].local), (Role::Given, false));
         assert_eq!(runs.memory, None, "clients of a pooler share what a connection takes");
+    }
+
+    #[test]
+    fn from_a_run_that_strangers_spoilt_nothing_is_advised() {
+        let directory = tempfile::tempdir().unwrap();
+        let spoilt = Facts::new("single-shard").server("direct", 15).line("", "direct", "tps", &[(16.0, 1_000.0)]);
+        let spoilt = spoilt.forbidden(&Doubt::Strangers(Some("cargo".to_owned())));
+        let lines: Vec<String> =
+            spoilt.records().iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
+        std::fs::write(directory.path().join(RESULTS), lines.concat()).unwrap();
+        let error = read(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("nothing is to be concluded") && error.contains("cargo"), "{error}");
     }
 
     #[test]
