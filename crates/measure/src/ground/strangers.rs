@@ -63,9 +63,12 @@ impl Look {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let machine = Machine::read(&stat).filter(|_| counted_cores(&stat) == cores)?;
         let pids = fs::read_dir("/proc").ok()?.flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let mut pids: Vec<i32> = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        // Children before their parents, for the most part: one that ends meanwhile is counted twice rather than not at all, and not
+        // taken for a stranger that nobody saw.
+        pids.sort_unstable_by(|one, other| other.cmp(one));
         let seen = |pid: i32| Some((pid, Seen::read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?));
-        Some(Look { at: Instant::now(), machine, processes: pids.filter_map(seen).collect() })
+        Some(Look { at: Instant::now(), machine, processes: pids.into_iter().filter_map(seen).collect() })
     }
 
     /// The nearest of a process and its ancestors that is somebody's.

@@ -125,9 +125,12 @@ impl Counting {
         if let Some((warm_up, _)) = self.warm {
             self.progress.counted_since = Some(began + whole_seconds(warm_up));
             if rates.len() >= warm_up + self.seconds && self.told_to_end.is_none() {
+                // Whoever looks sees all processes once more before they end.
+                if self.progress.is_over {
+                    self.told_to_end = Some(Instant::now());
+                    self.end();
+                }
                 self.progress.is_over = true;
-                self.told_to_end = Some(Instant::now());
-                self.end();
             }
         }
         Ok(self.told_to_end.is_some_and(|told| told.elapsed() > END_PATIENCE))
