@@ -2,7 +2,7 @@
 //!
 //! Does not measure, compute or draw anything itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -11,18 +11,23 @@ use clap::{Args, Parser, Subcommand};
 use crate::advise::AdviseArgs;
 use crate::experiment::Experiment;
 use crate::model::cli::ModelArgs;
-use crate::run::awake;
 use crate::run::runner::{Plan, Runner};
 use crate::run::site::Wishes;
 use crate::run::sizes::{self, Asked};
 use crate::run::tools::Tools;
+use crate::run::{awake, busy, duration};
 use crate::{advise, experiments, model, report};
 use weir_measure::ground::interrupt::Interrupt;
-use weir_measure::load::programs;
+use weir_measure::load::{Protocol, programs};
 use weir_measure::url::Url;
 
 /// Every experiment, as a name.
 const ALL: &str = "all";
+/// The experiment that runs a user's own script.
+const OWN_WORK: &str = "saturation";
+/// Of a comparison.
+const WORSE: u8 = 2;
+const NOTHING_CONCLUDED: u8 = 3;
 /// As shells have it of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
@@ -57,6 +62,13 @@ enum LabCommand {
         before: PathBuf,
         #[arg(value_name = "B")]
         after: PathBuf,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        /// End with 2 where a figure of B is clearly worse than A's by more than so many per cent, and with 3 where nothing is to
+        /// be concluded from one of the runs
+        #[arg(long, value_name = "PERCENT")]
+        worse_than: Option<f64>,
     },
     /// Fit laws of scalability to figures of one's own, and ask them for sizes
     Model(ModelArgs),
@@ -92,13 +104,31 @@ struct RunArgs {
     /// How long each measurement takes [default: 10, quick 2 or less]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// How often each place is measured [default: 3, quick 1]
+    /// How often each place is measured [default: 3, and up to 8 where they differ; quick 1]
     #[arg(long)]
     rounds: Option<usize>,
     /// pgbench's scale factor: so many times 100 000 rows [default: by the machine's memory, quick 10]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     scale: Option<u32>,
-    /// A pgbench script of your own, for the experiment saturation
+    /// So many clients and no others, in the experiments that vary them
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    clients: Vec<usize>,
+    /// pgbench's threads [default: one per core]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// How pgbench asks: simple, extended or prepared [default: simple]
+    #[arg(long, value_parser = protocol)]
+    protocol: Option<Protocol>,
+    /// Transactions per second, begun at their times whether earlier ones have ended or not; latency then counts from those times
+    #[arg(long, value_name = "TPS")]
+    rate: Option<f64>,
+    /// Seconds before each measurement that do not count [default: until throughput stops rising and each client has done some]
+    #[arg(long, value_name = "SECONDS")]
+    warmup: Option<u64>,
+    /// Server connections of the poolers that the lab starts, all together [default: each experiment's own]
+    #[arg(long, value_name = "N", conflicts_with = "targets", value_parser = clap::value_parser!(u32).range(1..))]
+    pool_size: Option<u32>,
+    /// A pgbench script of your own, for the experiment saturation; of a target of yours it needs nothing else
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// The bound on the 99th percentile of latency, for the experiment saturation
@@ -135,10 +165,7 @@ fn run(command: LabCommand) -> ExitCode {
         }
         LabCommand::Run(args) => measure(&args),
         LabCommand::Report { directory } => report::write(&directory).map(|files| said(&files)),
-        LabCommand::Compare { before, after } => report::compare(&before, &after).map(|text| {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }),
+        LabCommand::Compare { before, after, json, worse_than } => compare(&before, &after, json, worse_than),
         LabCommand::Model(args) => model::cli::run(&args, &mut std::io::stdout().lock()).map(|()| ExitCode::SUCCESS),
         LabCommand::Advise(args) => advise::run(&args).map(|()| ExitCode::SUCCESS),
         LabCommand::KeepAwake => return awake::spin(),
@@ -146,6 +173,29 @@ fn run(command: LabCommand) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("weir: {error:#}");
         ExitCode::FAILURE
+    })
+}
+
+fn compare(before: &Path, after: &Path, json: bool, worse_than: Option<f64>) -> Result<ExitCode> {
+    let comparison = report::Comparison::read(before, after)?;
+    if json {
+        println!("{}", comparison.json()?);
+    } else {
+        print!("{}", report::compare(before, after)?);
+    }
+    let Some(percent) = worse_than else { return Ok(ExitCode::SUCCESS) };
+    for doubt in &comparison.doubts {
+        eprintln!("weir: {doubt}");
+    }
+    for worse in comparison.worse_than(percent / 100.0) {
+        let (line, figure, x) = (&worse.line, &worse.figure, worse.x);
+        eprintln!("weir: {}: {line} at {x}: {figure} is {:.2} times what it was", worse.experiment, worse.ratio);
+    }
+    let is_worse = comparison.worse_than(percent / 100.0).next().is_some();
+    Ok(match (comparison.doubts.is_empty(), is_worse) {
+        (false, _) => ExitCode::from(NOTHING_CONCLUDED),
+        (true, true) => ExitCode::from(WORSE),
+        (true, false) => ExitCode::SUCCESS,
     })
 }
 
@@ -158,6 +208,10 @@ fn list() {
 fn described(experiment: &dyn Experiment) -> String {
     let about = experiment.about();
     let mut text = format!("{}\n  {}\n  {}\n", about.name, about.title, about.question);
+    let [quick, whole] = [true, false].map(|quick| duration::of(experiment, quick));
+    text.push_str(&format!(
+        "  Takes about {quick} with --quick here, else {whole}, as far as lines are measured to their ends.\n"
+    ));
     if let Some(creates) = experiment.creates() {
         text.push_str(&format!("  {creates}\n"));
     }
@@ -173,6 +227,9 @@ fn measure(args: &RunArgs) -> Result<ExitCode> {
     let interrupt = Interrupt::install()?;
     let weir = args.weir.clone().map_or_else(weir, Ok)?;
     let tools = Tools::find(args.pgbench.as_deref(), &weir, &interrupt)?;
+    if let Some(text) = busy::now(&tools)? {
+        eprintln!("weir: {text}");
+    }
     let mut runner = Runner::open(&args.out, &tools, &plan)?;
     let mut code = ExitCode::SUCCESS;
     for experiment in chosen {
@@ -249,10 +306,41 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         rounds: args.rounds,
         scale: args.scale,
     };
-    let wishes = Wishes { script: args.script.clone(), p99_ms: args.p99_ms };
+    let wishes = wishes(args)?;
     let command = command(args, &targets, &asked);
     let (majors, cores_awake) = (args.server_version.clone(), !args.let_cores_sleep);
     Ok(Plan { targets, majors, asked, wishes, cores_awake, command })
+}
+
+fn wishes(args: &RunArgs) -> Result<Wishes> {
+    let only_own_work = args.script.is_some() || args.p99_ms.is_some();
+    if only_own_work && !args.names.iter().any(|name| name == OWN_WORK || name == ALL) {
+        bail!("--script and --p99-ms are for the experiment {OWN_WORK}, which is not to be run");
+    }
+    let mut clients = args.clients.clone();
+    clients.sort_unstable();
+    clients.dedup();
+    if clients.first() == Some(&0) || args.threads == Some(0) {
+        bail!("--clients and --threads are at least 1");
+    }
+    if args.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        bail!("--rate is a number of transactions per second");
+    }
+    Ok(Wishes {
+        script: args.script.clone(),
+        p99_ms: args.p99_ms,
+        clients,
+        threads: args.threads,
+        protocol: args.protocol,
+        rate: args.rate,
+        warm_up: args.warmup,
+        pool_size: args.pool_size,
+    })
+}
+
+fn protocol(name: &str) -> Result<Protocol, String> {
+    let known = Protocol::ALL.into_iter().find(|protocol| protocol.to_string() == name);
+    known.ok_or_else(|| "the protocols are simple, extended and prepared".to_owned())
 }
 
 /// `NAME=URL`. An error does not repeat the text, which may have a password.
@@ -277,6 +365,20 @@ fn command(args: &RunArgs, targets: &[(String, Url)], asked: &Asked) -> String {
         text.push_str(&format!(" --server-version {}", majors.join(",")));
     }
     text.push_str(&sizes::options(asked));
+    if !args.clients.is_empty() {
+        let clients: Vec<String> = args.clients.iter().map(usize::to_string).collect();
+        text.push_str(&format!(" --clients {}", clients.join(",")));
+    }
+    let numbers = [
+        ("threads", args.threads.map(|threads| threads.to_string())),
+        ("protocol", args.protocol.map(|protocol| protocol.to_string())),
+        ("rate", args.rate.map(|rate| rate.to_string())),
+        ("warmup", args.warmup.map(|seconds| seconds.to_string())),
+        ("pool-size", args.pool_size.map(|size| size.to_string())),
+    ];
+    for (option, value) in numbers.into_iter().filter_map(|(option, value)| Some((option, value?))) {
+        text.push_str(&format!(" --{option} {value}"));
+    }
     if let Some(script) = &args.script {
         text.push_str(&format!(" --script {}", script.display()));
     }
@@ -322,10 +424,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wished_of_loads_is_in_the_command() {
+        let words = [
+            "saturation",
+            "--clients",
+            "8,2",
+            "--threads",
+            "2",
+            "--protocol",
+            "prepared",
+            "--rate",
+            "50",
+            "--warmup",
+            "3",
+        ];
+        let plan = plan(&run_args(&words)).unwrap();
+        assert_eq!(plan.command, " --clients 8,2 --threads 2 --protocol prepared --rate 50 --warmup 3");
+        assert_eq!((plan.wishes.clients, plan.wishes.protocol), (vec![2, 8], Some(Protocol::Prepared)));
+        let refused = |words: &[&str]| super::plan(&run_args(words)).unwrap_err().to_string();
+        assert!(refused(&["idle", "--p99-ms", "20"]).contains("for the experiment saturation"));
+        assert!(refused(&["idle", "--clients", "0"]).contains("at least 1"));
+    }
+
+    #[test]
     fn the_list_says_what_an_experiment_makes_on_a_server() {
         let described = |name| described(experiments::by_name(name).unwrap());
         assert!(described("cache-bloat").contains("\n  Creates the schema weir_lab_tables in a target's database"));
         assert!(!described("idle").contains("Creates"));
+        assert!(described("idle").contains("with --quick here, else"), "{}", described("idle"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use weir_measure::journal::{Absent, Point, Record, Role, Run, TargetRecord, line_name};
+use weir_measure::series;
 use weir_measure::statistics::Spread;
 
 /// One line of a chart.
@@ -20,15 +21,41 @@ pub struct Line {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     pub x: f64,
+    /// Of the rounds that count: those from which something may be concluded, where there are any.
     pub values: BTreeMap<String, Vec<f64>>,
     /// Summed over the rounds.
     pub errors: BTreeMap<String, u64>,
     /// Each once.
     pub doubts: Vec<String>,
+    /// Those for which nothing is to be concluded from any of the rounds.
+    pub forbids: Vec<String>,
     pub commands: Vec<String>,
+    /// All of them, in the order of measuring.
+    pub points: Vec<Point>,
 }
 
 impl Place {
+    /// How often it was measured.
+    pub fn rounds(&self) -> usize {
+        self.points.iter().filter(|point| !point.sentinel).count()
+    }
+
+    /// Of these, those from which something may be concluded.
+    pub fn clean_rounds(&self) -> usize {
+        self.points.iter().filter(|point| !point.sentinel && point.forbids.is_empty()).count()
+    }
+
+    /// Chooses the rounds that count, and takes their figures together.
+    fn settle(&mut self) {
+        let points = std::mem::take(&mut self.points);
+        let is_clean = |point: &&Point| point.forbids.is_empty();
+        let rounds = || points.iter().filter(|point| !point.sentinel);
+        let clean: Vec<&Point> = rounds().filter(is_clean).collect();
+        let counted = if clean.is_empty() { rounds().collect() } else { clean };
+        counted.into_iter().for_each(|point| self.add(point));
+        self.points = points;
+    }
+
     pub fn spread(&self, key: &str) -> Option<Spread> {
         Spread::of(self.values.get(key)?.iter().copied())
     }
@@ -47,6 +74,11 @@ impl Place {
         for doubt in &point.doubts {
             if !self.doubts.contains(doubt) {
                 self.doubts.push(doubt.clone());
+            }
+        }
+        for doubt in &point.forbids {
+            if !self.forbids.contains(doubt) {
+                self.forbids.push(doubt.clone());
             }
         }
         self.commands.clone_from(&point.commands);
@@ -123,7 +155,29 @@ impl Dataset {
             });
             sets[index].add(record);
         }
+        for place in sets.iter_mut().flat_map(|set| &mut set.lines).flat_map(|line| &mut line.places) {
+            place.settle();
+        }
         sets
+    }
+
+    /// By what part a figure of the same places changed over the run, where that is clear: the machine drifted.
+    pub fn drift(&self, key: &str) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss)]
+        let moment = |point: &Point| Some((point.at as f64, *point.values.get(key)?));
+        let well = |point: &&Point| point.at > 0 && point.forbids.is_empty() && point.errors.is_empty();
+        let of = |place: &Place| place.points.iter().filter(well).filter_map(moment).collect::<Vec<_>>();
+        let places: Vec<Vec<(f64, f64)>> = self.lines.iter().flat_map(|line| &line.places).map(of).collect();
+        series::drift(&places)
+    }
+
+    /// The same without the places from which nothing is to be concluded.
+    #[must_use]
+    pub fn trusted(&self) -> Dataset {
+        let mut data = self.clone();
+        data.lines.iter_mut().for_each(|line| line.places.retain(|place| place.forbids.is_empty()));
+        data.lines.retain(|line| !line.places.is_empty());
+        data
     }
 
     fn add(&mut self, record: &Record) {
@@ -134,11 +188,11 @@ impl Dataset {
             }
             Record::Target(target) => {
                 self.targets.retain(|known| known.name != target.name);
-                // One that was left out, or died, and is there again.
-                self.absent.retain(|absent| absent.target != target.name || absent.x.is_some());
+                // One that was left out, or died, and is there again: its places are tried again, too.
+                self.absent.retain(|absent| absent.target != target.name);
                 self.targets.push(target.clone());
             }
-            Record::Point(point) => self.place(point).add(point),
+            Record::Point(point) => self.place(point).points.push(point.clone()),
             Record::Absent(absent) if !self.absent.contains(absent) => self.absent.push(absent.clone()),
             Record::Note(note) if !self.notes.contains(&note.text) => self.notes.push(note.text.clone()),
             Record::Absent(_) | Record::Note(_) => {}
@@ -169,13 +223,6 @@ impl Dataset {
         self.absent.iter().filter(|absent| absent.x.is_none()).map(|absent| absent.target.as_str())
     }
 
-    /// Whether this measurement is in the journal already: a run that is continued leaves it out.
-    pub fn has(&self, series: &str, target: &str, x: f64, round: usize) -> bool {
-        let line = self.lines.iter().find(|line| line.series == series && line.target == target);
-        // Rounds are measured in order, so so many values are so many rounds.
-        line.and_then(|line| line.at(x)).is_some_and(|place| place.values.values().any(|all| all.len() >= round))
-    }
-
     /// What a line was measured on; `None` where the journal does not say.
     pub fn target_of(&self, line: &Line) -> Option<&TargetRecord> {
         self.targets.iter().find(|target| target.name == line.target)
@@ -198,6 +245,7 @@ impl Dataset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_measure::doubt::Doubt;
 
     fn point(target: &str, x: f64, round: usize, tps: f64) -> Record {
         let values = BTreeMap::from([("tps".to_owned(), tps)]);
@@ -214,7 +262,39 @@ mod tests {
         assert_eq!(line.curve("tps"), [(2.0, 10.0), (8.0, 30.0)]);
         assert_eq!(line.peak("tps").unwrap().x, 8.0);
         assert_eq!(line.knee("tps"), Some(6.0), "six of those that do 5 each would do 30");
-        assert_eq!(line.places[1].spread("tps"), Some(Spread { low: 20.0, median: 30.0, high: 90.0, rounds: 3 }));
-        assert!(sets[0].has("", "a", 8.0, 3) && !sets[0].has("", "a", 2.0, 2) && !sets[0].has("", "b", 2.0, 1));
+        assert_eq!(line.places[1].spread("tps"), Spread::of([20.0, 30.0, 90.0]));
+        assert_eq!(sets[0].lines[0].places.iter().map(Place::rounds).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn rounds_of_which_nothing_is_to_be_concluded_count_only_where_there_are_no_others() {
+        let spoilt = |round: usize, tps: f64| match point("a", 8.0, round, tps) {
+            Record::Point(mut point) => {
+                point.doubt(&Doubt::Strangers(Some("cargo".to_owned())));
+                Record::Point(point)
+            }
+            other => other,
+        };
+        let of = |records: &[Record]| Dataset::all(records).remove(0);
+        let one = of(&[point("a", 8.0, 1, 30.0), spoilt(2, 5.0)]);
+        let place = &one.lines[0].places[0];
+        assert_eq!((place.median("tps"), place.rounds(), place.clean_rounds()), (Some(30.0), 2, 1));
+        assert!(place.forbids.is_empty() && one.trusted() == one);
+        let all = of(&[spoilt(1, 6.0), spoilt(2, 4.0)]);
+        let place = &all.lines[0].places[0];
+        assert_eq!((place.median("tps"), place.forbids.len()), (Some(5.0), 1));
+        assert!(place.doubts[0].contains("cargo") && all.trusted().lines.is_empty());
+    }
+
+    #[test]
+    fn a_sentinel_tells_of_drift_and_is_in_no_median() {
+        let at = |at: u64, tps: f64, sentinel: bool| match point("a", 8.0, 1, tps) {
+            Record::Point(point) => Record::Point(Point { at, sentinel, ..point }),
+            other => other,
+        };
+        let of = |last: f64| Dataset::all(&[at(60, 100.0, false), at(600, last, true)]).remove(0);
+        assert_eq!(of(70.0).lines[0].curve("tps"), [(8.0, 100.0)]);
+        assert_eq!(of(70.0).drift("tps").map(|part| (part * 100.0).round()), Some(-30.0));
+        assert_eq!(of(95.0).drift("tps"), None);
     }
 }

@@ -27,6 +27,10 @@ pub mod values {
     pub const SERVER_CORES: &str = "server_cores";
     /// pgbench's own user and system time, in cores.
     pub const LOAD_CORES: &str = "load_cores";
+    /// What nobody of these used, in cores: other programs, threads of the kernel, and what the hypervisor gave to others.
+    pub const OTHER_CORES: &str = "other_cores";
+    pub const KERNEL_CORES: &str = "kernel_cores";
+    pub const STEAL_CORES: &str = "steal_cores";
     /// Private memory of the pooler's processes, MiB.
     pub const POOLER_MIB: &str = "pooler_mib";
     /// Private memory of the server's processes that serve clients, MiB; of many, a few are read and stand for all.
@@ -163,10 +167,14 @@ pub trait Experiment: Sync {
     fn courses(&self, sizes: &Sizes, targets: &[Target]) -> Vec<Course>;
 
     /// Further lines, or further places of known lines, that the figures so far call for (a finer look around a peak). The
-    /// runner asks when all that it was asked for has been measured, and again after that, until there are none; places that
-    /// the journal has already are left out. It must come to an end by itself.
+    /// runner asks after each pass; places that were asked for before are left out. It must come to an end by itself.
     fn next(&self, _sizes: &Sizes, _targets: &[Target], _data: &Dataset) -> Vec<Course> {
         Vec::new()
+    }
+
+    /// Whether places are to be measured in the order of their course: each goes on from what the one before left.
+    fn is_ordered(&self) -> bool {
+        false
     }
 
     /// Measures one place once. The runner has filled in which; this fills in commands, values, errors and doubts.

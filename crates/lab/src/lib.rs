@@ -6,6 +6,7 @@
 
 pub mod advise;
 pub mod cli;
+pub mod conclusions;
 pub mod dataset;
 pub mod experiment;
 pub mod experiments;

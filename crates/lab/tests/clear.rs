@@ -42,7 +42,7 @@ fn interrupted_when<T>(is_time: impl Fn() -> bool + Sync, work: impl FnOnce() ->
 
 /// Working ones beside twelve that sleep.
 fn beside_twelve_sleepers(tools: &Tools, url: Url) -> Result<()> {
-    let sizes = Sizes { preset: Preset::Quick, seconds: 1, rounds: 1, scale: 1 };
+    let sizes = Sizes { preset: Preset::Quick, seconds: 1, rounds: 1, rounds_max: 1, scale: 1 };
     let wishes = Wishes::default();
     let mut stand = Stand::given(&[("theirs".to_owned(), url)], tools);
     let target = stand.targets[0].clone();

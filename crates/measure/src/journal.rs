@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::doubt::Doubt;
 use crate::ground::machine::Machine;
+use crate::series::Series;
 
 /// The name of the lab's journal in a run's directory.
 pub const RESULTS: &str = "results.jsonl";
@@ -51,7 +53,11 @@ pub struct Sizes {
     pub preset: Preset,
     /// The seconds of one measurement.
     pub seconds: u64,
+    /// Of each place, at the least.
     pub rounds: usize,
+    /// And at the most, where figures differ from round to round.
+    #[serde(default)]
+    pub rounds_max: usize,
     /// pgbench's scale factor: so many times 100 000 accounts.
     pub scale: u32,
 }
@@ -121,6 +127,41 @@ pub struct Point {
     pub errors: BTreeMap<String, u64>,
     /// What makes this measurement doubtful: a load generator at its limit, a machine that slept between messages.
     pub doubts: Vec<String>,
+    /// Those of them for which nothing is to be concluded from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbids: Vec<String>,
+    /// Measured again only to see whether the machine is what it was: in no median.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sentinel: bool,
+    /// When it had been measured, in seconds since 1970; 0 where nobody wrote it down.
+    #[serde(default)]
+    pub at: u64,
+    /// Throughput second by second, of what runs by time.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub seconds: Series,
+}
+
+// As serde asks.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_empty(series: &Series) -> bool {
+    series.per_second.is_empty()
+}
+
+impl Point {
+    pub fn doubt(&mut self, doubt: &Doubt) {
+        let text = doubt.to_string();
+        if self.doubts.contains(&text) {
+            return;
+        }
+        if doubt.forbids() {
+            self.forbids.push(text.clone());
+        }
+        self.doubts.push(text);
+    }
 }
 
 /// A measurement that did not come about, and why.

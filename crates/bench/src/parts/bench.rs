@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow};
+use nix::unistd::Pid;
 
 use super::watch::Watch;
 use crate::ground::Ground;
@@ -23,8 +24,12 @@ use crate::peers::Roster;
 use crate::peers::endpoint::Endpoint;
 use crate::peers::pooler::Pooler;
 use crate::peers::profile::Profile;
+use weir_measure::doubt::{self, Doubt};
+use weir_measure::ground::machine;
+use weir_measure::ground::strangers::{self, Whose};
 use weir_measure::journal::{Absent, Journal, Note, Point, Record, TargetRecord};
 use weir_measure::load::{Outcome, Protocol};
+use weir_measure::series::Series;
 use weir_measure::statistics::place;
 
 /// How much is measured.
@@ -240,22 +245,28 @@ impl Bench<'_> {
 
     /// Keeps one measurement, or why it failed.
     pub fn keep(&mut self, load: (&str, usize), peer: &str, round: usize, measured: Result<Values>) -> Result<()> {
-        let (what, clients) = load;
+        self.keep_with_doubts(load, peer, round, measured.map(|values| Measured { values, ..Measured::default() }))
+    }
+
+    fn keep_with_doubts(
+        &mut self,
+        (what, clients): (&str, usize),
+        peer: &str,
+        round: usize,
+        measured: Result<Measured>,
+    ) -> Result<()> {
         match measured {
-            Ok(values) => {
+            Ok(Measured { values, doubts, seconds }) => {
                 let shown: Vec<String> = values.iter().map(|(key, value)| format!("{key} {value:.4}")).collect();
                 eprintln!("  {what}, {clients} clients, round {}, {peer}: {}", round + 1, shown.join(", "));
                 let (experiment, series, target) = (self.part.to_owned(), what.to_owned(), peer.to_owned());
-                let (x, round) = (place(clients), round + 1);
-                self.journal.add(Record::Point(Point {
-                    experiment,
-                    series,
-                    target,
-                    x,
-                    round,
-                    values,
-                    ..Point::default()
-                }))
+                let (x, round, at) = (place(clients), round + 1, machine::moment());
+                let mut point = Point { experiment, series, target, x, round, values, at, seconds, ..Point::default() };
+                for doubt in doubts {
+                    eprintln!("  doubtful: {doubt}");
+                    point.doubt(&doubt);
+                }
+                self.journal.add(Record::Point(point))
             }
             Err(error) => {
                 self.ground.interrupt.check()?;
@@ -275,10 +286,18 @@ impl Bench<'_> {
         }
         for (round, endpoint) in turns(&able, rounds) {
             let measured = measure(load, endpoint, self.ground, |_| Ok(()));
-            self.keep((what, load.clients), &endpoint.name, round, measured)?;
+            self.keep_with_doubts((what, load.clients), &endpoint.name, round, measured)?;
         }
         Ok(())
     }
+}
+
+/// One run of pgbench.
+#[derive(Default)]
+pub struct Measured {
+    pub values: Values,
+    doubts: Vec<Doubt>,
+    seconds: Series,
 }
 
 /// Peers take turns within a round and start at another place in the next, so that a machine that grows warm or busy is
@@ -295,22 +314,24 @@ pub fn measure(
     endpoint: &Endpoint,
     ground: &Ground,
     mut look: impl FnMut(Duration) -> Result<()>,
-) -> Result<Values> {
+) -> Result<Measured> {
     let mut watch = Watch::default();
+    let server = ground.server.postmaster().map(|pid| (pid, Whose::Server));
+    let known: Vec<_> = endpoint.pids.iter().map(|pid| (*pid, Whose::Pooler)).chain(server).collect();
+    let cores = machine::affine_cores(Pid::this()).map_or(0, |cores| cores.len());
+    let mut strangers = strangers::Watch::new(cores, &known);
     let (before, start) = (endpoint.cpu_time()?, Instant::now());
     let outcome = pgbench::run(load, endpoint.port, ground, || {
         look(start.elapsed())?;
+        strangers.look(false);
         watch.look(endpoint)
     })?;
+    strangers.look(true);
     let after = endpoint.cpu_time()?;
     let mut figures = values([("tps", outcome.tps)]);
     if let Some((before, after)) = before.zip(after) {
-        // Logins count where they are the load, and not where they only precede it.
-        let start = if load.connect || load.seconds == 0 {
-            Some(before)
-        } else {
-            watch.cpu_at(Duration::from_secs(load.seconds))
-        };
+        // Of the seconds that count: neither of logins before them, nor of warming up.
+        let start = if load.seconds == 0 { Some(before) } else { watch.cpu_at(Duration::from_secs(load.seconds)) };
         let used = after.saturating_sub(start.unwrap_or(before));
         figures.insert("cpu_us".to_owned(), per_transaction(used, &outcome));
     }
@@ -321,7 +342,9 @@ pub fn measure(
     if let Some(kib) = watch.private_kib_max {
         figures.insert("private_mib".to_owned(), to_f64(kib) / 1024.0);
     }
-    Ok(figures)
+    let mut doubts: Vec<Doubt> = doubt::of_series(&outcome.series).into_iter().collect();
+    doubts.extend(strangers.all().iter().flat_map(|shares| doubt::of_strangers(shares, cores)));
+    Ok(Measured { values: figures, doubts, seconds: outcome.series })
 }
 
 fn per_transaction(used: Duration, outcome: &Outcome) -> f64 {

@@ -112,5 +112,5 @@ fn several(bench: &Bench, endpoint: &Endpoint) -> Result<Vec<Values>> {
     let load =
         Load { mode: Protocol::Simple, clients: PGBENCH_CLIENTS, seconds, block: false, connect: false, tls: false };
     let runs = bench.scale.pick(RUNS, 1, 1);
-    (0..runs).map(|_| pgbench(load, endpoint, bench.ground, |_| Ok(()))).collect()
+    (0..runs).map(|_| pgbench(load, endpoint, bench.ground, |_| Ok(())).map(|measured| measured.values)).collect()
 }

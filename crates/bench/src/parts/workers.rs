@@ -75,7 +75,8 @@ fn measure(bench: &Bench, endpoint: &Endpoint, load: Load) -> Result<Values> {
             seen.push(counters(&target)?);
         }
         Ok(())
-    })?;
+    })?
+    .values;
     let [first, last] = seen.as_slice() else { anyhow::bail!("the run was too short to count messages") };
     let share = |part: fn(&Counters) -> f64| {
         100.0 * (part(last) - part(first)) / (last.transactions - first.transactions).max(1.0)

@@ -110,10 +110,10 @@ pub mod tests {
         ];
         let rows = rows(&records);
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[0].ratio("tps").unwrap(), Spread { low: 1.0, median: 1.0, high: 1.0, rounds: 2 });
-        assert_eq!(rows[1].ratio("tps").unwrap(), Spread { low: 0.25, median: 0.375, high: 0.5, rounds: 2 });
+        assert_eq!(rows[0].ratio("tps").unwrap(), Spread::of([1.0, 1.0]).unwrap());
+        assert_eq!(rows[1].ratio("tps").unwrap(), Spread::of([0.25, 0.5]).unwrap());
         assert_eq!(rows[1].ratio("cpu").unwrap().median, 0.5);
-        assert_eq!(rows[1].value("tps").unwrap(), Spread { low: 50.0, median: 150.0, high: 250.0, rounds: 2 });
+        assert_eq!(rows[1].value("tps").unwrap(), Spread::of([50.0, 250.0]).unwrap());
         assert_eq!(rows[1].value("absent"), None);
         assert_eq!(rows[0].ratio_to(&rows[1], "tps").unwrap().median, 3.0);
     }

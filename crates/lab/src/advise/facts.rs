@@ -200,6 +200,8 @@ pub struct MeasuredPeak {
     pub connections: f64,
     /// The smallest number with nearly as much.
     pub enough: f64,
+    /// Between which that lies in 95 of 100 cases, as far as the rounds tell.
+    pub between: Option<(f64, f64)>,
     /// Nothing was measured beyond it.
     pub open: bool,
     /// Of the machine that the load came from, which is the server's if it is local: how busy it was, 0 to 100.
@@ -209,6 +211,8 @@ pub struct MeasuredPeak {
     /// Whether the load came from the server's own machine: its transactions waited for no network.
     pub local: bool,
     pub rounds: usize,
+    /// Whether the run was the smallest that shows a shape.
+    pub quick: bool,
     /// What makes the figure doubtful.
     pub doubts: Vec<String>,
     /// Where errors began, and which were most.

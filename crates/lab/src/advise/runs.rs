@@ -9,10 +9,12 @@ use anyhow::{Context, Result, bail};
 use super::facts::{
     ConnectionMemory, Machine, MeasuredChange, MeasuredLoss, MeasuredMemory, MeasuredPeak, MeasuredPooler, Runs,
 };
+use crate::conclusions;
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::values;
+use crate::experiments::curve::Curve;
 use crate::experiments::words::{self, Change, Peak};
-use weir_measure::journal::{self, RESULTS, Role};
+use weir_measure::journal::{self, Preset, RESULTS, Role};
 
 /// Experiments over clients whose peak is a size for a pool, best first: the user's own work, then short reads.
 const PEAKS: [&str; 3] = ["saturation", "single-shard", "fan-out"];
@@ -40,12 +42,20 @@ pub fn read(directory: &Path) -> Result<(Runs, Machine)> {
     if sets.iter().all(|set| set.lines.is_empty()) {
         bail!("--from: the run in {} has measured nothing", directory.display());
     }
+    let worthless = |set: &Dataset| Some(format!("{}: {}", set.experiment, conclusions::reason_for_none(set)?));
+    let reasons: Vec<String> = sets.iter().filter_map(worthless).collect();
+    if reasons.len() == sets.len() {
+        bail!("--from: nothing is to be concluded from the run in {}: {}", directory.display(), reasons.join(" "));
+    }
     Ok(of(&directory.display().to_string(), &sets))
 }
 
-fn of(directory: &str, sets: &[Dataset]) -> (Runs, Machine) {
+fn of(directory: &str, all: &[Dataset]) -> (Runs, Machine) {
+    // What the lab's report concludes nothing from, nothing is advised from.
+    let sets: Vec<Dataset> = all.iter().filter_map(conclusions::basis).collect();
+    let sets = sets.as_slice();
     let mut runs = Runs { directory: directory.to_owned(), ..Runs::default() };
-    runs.experiments = sets.iter().map(|set| set.experiment.clone()).collect();
+    runs.experiments = all.iter().map(|set| set.experiment.clone()).collect();
     for set in sets.iter().filter(|set| OVER_CLIENTS.contains(&set.experiment.as_str())) {
         runs.poolers.extend(poolers(set));
     }
@@ -54,7 +64,7 @@ fn of(directory: &str, sets: &[Dataset]) -> (Runs, Machine) {
     runs.memory = named(MEMORY).and_then(memory);
     runs.idle = named(IDLE).and_then(|set| loss(set, |_| true));
     runs.allowed = named(MAX_CONNECTIONS).and_then(|set| loss(set, |line| line.series.contains(ALLOWED)));
-    (runs, machine(sets))
+    (runs, machine(all))
 }
 
 fn machine(sets: &[Dataset]) -> Machine {
@@ -76,6 +86,11 @@ fn machine(sets: &[Dataset]) -> Machine {
         server_percent: None,
         origin: "of the machine that the run was on".to_owned(),
     }
+}
+
+fn is_quick(set: &Dataset) -> bool {
+    let sizes = set.runs.last().and_then(|run| run.sizes.as_ref());
+    sizes.is_some_and(|sizes| sizes.preset == Preset::Quick)
 }
 
 fn date(set: &Dataset) -> String {
@@ -100,6 +115,8 @@ fn peaks(set: &Dataset) -> Vec<MeasuredPeak> {
             tps: peak.tps,
             connections: peak.place.x,
             enough: peak.enough,
+            between: Curve::of(line).and_then(|curve| curve.interval()),
+            quick: is_quick(set),
             // Errors behind a peak end a line, too.
             open: peak.open && errors.is_none(),
             busy_percent: peak.place.median(values::BOX_CPU_PERCENT),
@@ -188,6 +205,7 @@ fn loss(set: &Dataset, wanted: impl Fn(&Line) -> bool) -> Option<MeasuredLoss> {
 mod tests {
     use super::*;
     use crate::experiments::fixtures::Facts;
+    use weir_measure::doubt::Doubt;
 
     #[test]
     fn a_run_becomes_peaks_losses_and_memory() {
@@ -275,6 +293,18 @@ mod tests {
         let (runs, _) = of("somewhere", &[single, memory]);
         assert_eq!((runs.peaks[0].role, runs.peaks[0].local), (Role::Given, false));
         assert_eq!(runs.memory, None, "clients of a pooler share what a connection takes");
+    }
+
+    #[test]
+    fn from_a_run_that_strangers_spoilt_nothing_is_advised() {
+        let directory = tempfile::tempdir().unwrap();
+        let spoilt = Facts::new("single-shard").server("direct", 15).line("", "direct", "tps", &[(16.0, 1_000.0)]);
+        let spoilt = spoilt.forbidden(&Doubt::Strangers(Some("cargo".to_owned())));
+        let lines: Vec<String> =
+            spoilt.records().iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
+        std::fs::write(directory.path().join(RESULTS), lines.concat()).unwrap();
+        let error = read(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("nothing is to be concluded") && error.contains("cargo"), "{error}");
     }
 
     #[test]

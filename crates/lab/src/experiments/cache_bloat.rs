@@ -175,6 +175,11 @@ impl Experiment for CacheBloat {
         places::courses(places::ONE_SERIES, measurable, &tables(sizes), Stop::Never)
     }
 
+    /// Tables are added, and none is dropped until the end.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
     fn measure(&self, point: &mut Point, site: &mut Site) -> anyhow::Result<()> {
         let count = statistics::count(point.x);
         site.psql(&make(count))?;

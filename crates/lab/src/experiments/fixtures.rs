@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::dataset::{Dataset, Line, Place};
 use crate::experiment::{Finding, FindingKind};
-use crate::targets::{Kind, Target, Whereabouts};
+use crate::targets::{Kind, Target};
+use weir_measure::doubt::Doubt;
 use weir_measure::ground::machine::Machine;
 use weir_measure::journal::{Absent, End, Point, Preset, Record, Role, Run, Sizes, TargetRecord};
-use weir_measure::url::Url;
 
 /// What a journal has of one experiment.
 pub struct Facts {
@@ -96,6 +96,24 @@ impl Facts {
         self
     }
 
+    /// Makes the last point worthless, for this reason.
+    pub fn forbidden(mut self, doubt: &Doubt) -> Facts {
+        if let Some(Record::Point(point)) = self.records.last_mut() {
+            point.doubt(doubt);
+        }
+        self
+    }
+
+    /// The moments of all points, a minute apart in their order.
+    pub fn in_time(mut self) -> Facts {
+        for (index, record) in self.records.iter_mut().enumerate() {
+            if let Record::Point(point) = record {
+                point.at = 60 * u64::try_from(index + 1).unwrap_or(0);
+            }
+        }
+        self
+    }
+
     pub fn absent(mut self, series: &str, target: &str, x: Option<f64>, reason: &str) -> Facts {
         let (experiment, series, target) = (self.experiment.clone(), series.to_owned(), target.to_owned());
         self.records.push(Record::Absent(Absent { experiment, series, target, x, reason: reason.to_owned() }));
@@ -109,6 +127,10 @@ impl Facts {
 
     pub fn records(self) -> Vec<Record> {
         self.records
+    }
+
+    pub fn so_far(&self) -> Dataset {
+        Dataset::all(&self.records).pop().unwrap_or_default()
     }
 
     pub fn data(self) -> Dataset {
@@ -126,22 +148,15 @@ pub fn line(series: &str, target: &str, key: &str, places: &[(f64, f64)]) -> Lin
 }
 
 pub fn sizes(preset: Preset) -> Sizes {
-    Sizes { preset, seconds: 2, rounds: 1, scale: 10 }
+    Sizes { preset, seconds: 2, rounds: 1, rounds_max: 1, scale: 10 }
 }
 
 pub fn target(name: &str, kind: Kind) -> Target {
-    Target {
-        name: name.to_owned(),
-        kind,
-        url: Url::loopback(5432, "somebody", "postgres"),
-        version: String::new(),
-        server_major: 15,
-        configuration: String::new(),
-        pooler_pids: Vec::new(),
-        postmasters: Vec::new(),
-        role: if matches!(kind, Kind::Pooler(_)) { Role::Pooler } else { Role::Server },
-        place: Whereabouts::Here,
-    }
+    Target { server_major: 15, ..Target::imagined(name, kind) }
+}
+
+pub fn float(count: usize) -> f64 {
+    weir_measure::statistics::place(count)
 }
 
 pub fn texts(findings: &[Finding]) -> Vec<String> {

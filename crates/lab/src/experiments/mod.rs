@@ -4,6 +4,7 @@
 
 mod beside;
 mod cache_bloat;
+pub(crate) mod curve;
 mod delays;
 mod fan_out;
 #[cfg(test)]

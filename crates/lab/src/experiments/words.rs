@@ -15,8 +15,8 @@ const PLATEAU_FACTOR: f64 = 2.0;
 const CLEAR_OF_ONE_ROUND: f64 = 0.20;
 /// Nobody sets anything differently for less.
 const CLEAR_OF_ROUNDS: f64 = 0.03;
-/// Rounds that differ by more than this part of their median are worth a warning.
-const WIDE_SPREAD: f64 = 0.25;
+/// An interval that reaches further than this part of the median to either side is worth a warning.
+const WIDE_HALF: f64 = 0.15;
 /// So many doubts are named; the points have them all.
 const DOUBTS_MAX: usize = 4;
 
@@ -72,6 +72,10 @@ pub fn clients(x: f64) -> String {
     of(x, "client", "clients")
 }
 
+pub fn float(count: usize) -> f64 {
+    weir_measure::statistics::place(count)
+}
+
 /// `a, b and c`.
 pub fn list(parts: &[String]) -> String {
     match parts {
@@ -101,7 +105,7 @@ impl Change {
             return None;
         }
         let ratio = to.median / from.median;
-        let apart = to.low > from.high || to.high < from.low;
+        let apart = from.differs(&to);
         let repeated = from.rounds > 1 && to.rounds > 1;
         let clear = if repeated {
             apart && (ratio - 1.0).abs() >= CLEAR_OF_ROUNDS
@@ -313,16 +317,15 @@ pub fn reservations(data: &Dataset, key: &str) -> Vec<Finding> {
         )));
     }
     let wide = places().filter(|(_, place)| {
-        place
-            .spread(key)
-            .is_some_and(|spread| spread.median > 0.0 && (spread.high - spread.low) / spread.median > WIDE_SPREAD)
+        place.spread(key).is_some_and(|spread| spread.half_width().is_finite() && spread.half_width() > WIDE_HALF)
     });
     let wide = wide.count();
     if wide > 0 {
         findings.push(caution(format!(
-            "At {wide} of {} places the rounds differ by more than {} of their median: something else was at work there.",
+            "At {wide} of {} places the rounds tell the figure only to within more than {} to either side: something else was at work \
+             there.",
             places().count(),
-            percent(WIDE_SPREAD)
+            percent(WIDE_HALF)
         )));
     }
     findings.extend(doubts(data));

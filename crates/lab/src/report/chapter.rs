@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::figures::Measure;
 use super::plot::{self, Plot};
+use crate::conclusions;
 use crate::dataset::Dataset;
 use crate::experiment::{About, Better, Chart, Experiment, Finding, FindingKind};
 use weir_measure::drawing::canvas::Style;
@@ -46,7 +47,8 @@ impl Chapter {
         let experiment = known(&data.experiment);
         let about = experiment.map(Experiment::about);
         let measured = !data.lines.is_empty();
-        let findings = experiment.filter(|_| measured).map(|experiment| experiment.conclude(&data)).unwrap_or_default();
+        let findings =
+            experiment.filter(|_| measured).map(|experiment| conclusions::of(experiment, &data)).unwrap_or_default();
         let styles = plot::styles(&data, targets);
         let measures = measures(&data, about);
         Chapter { data, about, findings, styles, measures }

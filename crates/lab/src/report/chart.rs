@@ -3,7 +3,7 @@
 //! Knows plots, not where they come from.
 
 use super::figures::{number, tick};
-use super::plot::{Curve, Dot, Plot, SignKind};
+use super::plot::{Curve, Dot, Plot, SignKind, bar};
 use weir_measure::drawing::canvas::{Anchor, Canvas, Style, coordinate, width_of};
 use weir_measure::drawing::scale::{Across, Height};
 
@@ -194,7 +194,8 @@ fn draw_curve(canvas: &mut Canvas, curve: &Curve, ground: &Ground, frame: &Frame
     }
     for dot in &curve.dots {
         let place = at(dot, ground, dodge);
-        let (low, high) = (ground.y(dot.spread.low), ground.y(dot.spread.high));
+        let (low, high) = bar(&dot.spread);
+        let (low, high) = (ground.y(low), ground.y(high));
         if low - high > 1.0 {
             spread(canvas, place.0, (low, high), colour);
         }
@@ -246,7 +247,7 @@ mod tests {
     use weir_measure::statistics::Spread;
 
     fn dot(x: f64, value: f64) -> Dot {
-        let spread = Spread { low: value * 0.9, median: value, high: value * 1.1, rounds: 3 };
+        let spread = Spread::of([value * 0.9, value, value * 1.1]).unwrap();
         Dot { x, spread, doubtful: false, failing: false, after_gap: false, hint: vec!["hint".to_owned()] }
     }
 

@@ -51,8 +51,8 @@ pub(super) fn text(first: &Book, second: &Book, names: [String; 2]) -> String {
         }
     }
     text.push_str(
-        "\nB/A is the ratio of the medians, in brackets its lowest and highest over all pairs of rounds. A difference\n\
-         counts when every round of one run lies beyond every round of the other.\n",
+        "\nB/A is the ratio of the medians, in brackets what the 95 % intervals of both leave of it. A difference\n\
+         counts when it is larger than both half widths, added as independent errors are.\n",
     );
     text
 }
@@ -66,12 +66,12 @@ fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
-fn chapter_of<'a>(book: &'a Book, chapter: &Chapter) -> Option<&'a Chapter> {
+pub(super) fn chapter_of<'a>(book: &'a Book, chapter: &Chapter) -> Option<&'a Chapter> {
     book.chapters.iter().find(|other| other.data.experiment == chapter.data.experiment)
 }
 
 /// What the experiment draws first, and latency where it is drawn too; of an unknown experiment all there is.
-fn measures(chapter: &Chapter) -> Vec<(&Measure, Better)> {
+pub(super) fn measures(chapter: &Chapter) -> Vec<(&Measure, Better)> {
     let Some(about) = chapter.about else {
         return chapter.measures.iter().map(|measure| (measure, Better::Neither)).collect();
     };
@@ -179,28 +179,31 @@ fn row(
 }
 
 fn ratio(one: &Spread, other: &Spread) -> String {
-    if one.low <= 0.0 || one.median <= 0.0 {
+    if one.interval.low <= 0.0 || one.median <= 0.0 {
         return "–".to_owned();
     }
     let median = number(other.median / one.median);
     if one.rounds < 2 && other.rounds < 2 {
         return median;
     }
-    format!("{median} ({}–{})", number(other.low / one.high), number(other.high / one.low))
+    let (below, above) = (other.interval.low / one.interval.high, other.interval.high / one.interval.low);
+    format!("{median} ({}–{})", number(below), number(above))
 }
 
-fn verdict(one: &Spread, other: &Spread, better: Better) -> &'static str {
+/// Of a figure that is clearly worse.
+pub(super) const WORSE: &str = "worse";
+
+pub(super) fn verdict(one: &Spread, other: &Spread, better: Better) -> &'static str {
     if one.rounds < 2 || other.rounds < 2 {
         return "one round: cannot tell";
     }
-    let higher = match (other.low > one.high, other.high < one.low) {
-        (true, _) => true,
-        (_, true) => false,
-        _ => return "within the noise",
-    };
+    if !one.differs(other) {
+        return "within the noise";
+    }
+    let higher = other.median > one.median;
     match (better, higher) {
         (Better::Higher, true) | (Better::Lower, false) => "better",
-        (Better::Higher, false) | (Better::Lower, true) => "worse",
+        (Better::Higher, false) | (Better::Lower, true) => WORSE,
         (Better::Neither, true) => "higher",
         (Better::Neither, false) => "lower",
     }
@@ -230,21 +233,21 @@ fn aligned(rows: &[[String; 6]]) -> String {
 mod tests {
     use super::*;
 
-    fn spread(low: f64, median: f64, high: f64) -> Spread {
-        Spread { low, median, high, rounds: 3 }
+    fn spread(values: &[f64]) -> Spread {
+        Spread::of(values.iter().copied()).unwrap()
     }
 
     #[test]
-    fn a_difference_counts_when_no_rounds_overlap() {
-        let (low, middle, high) =
-            (spread(90.0, 100.0, 110.0), spread(105.0, 120.0, 130.0), spread(111.0, 150.0, 160.0));
-        assert_eq!(verdict(&low, &middle, Better::Higher), "within the noise");
+    fn a_difference_counts_when_it_is_beyond_both_intervals() {
+        let (low, near, high) =
+            (spread(&[98.0, 100.0, 102.0]), spread(&[99.0, 103.0, 104.0]), spread(&[148.0, 150.0, 152.0]));
+        assert_eq!(verdict(&low, &near, Better::Higher), "within the noise");
         assert_eq!(verdict(&low, &high, Better::Higher), "better");
         assert_eq!(verdict(&low, &high, Better::Lower), "worse");
         assert_eq!(verdict(&high, &low, Better::Neither), "lower");
-        assert_eq!(verdict(&low, &Spread { rounds: 1, ..high }, Better::Higher), "one round: cannot tell");
-        assert_eq!(ratio(&low, &high), "1.50 (1.01–1.78)");
-        assert_eq!(ratio(&spread(0.0, 0.0, 0.0), &high), "–");
+        assert_eq!(verdict(&low, &spread(&[900.0]), Better::Higher), "one round: cannot tell");
+        assert_eq!(ratio(&low, &high), "1.50 (1.38–1.63)");
+        assert_eq!(ratio(&spread(&[0.0; 3]), &high), "–");
     }
 
     #[test]

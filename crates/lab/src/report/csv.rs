@@ -29,7 +29,7 @@ pub fn text(data: &Dataset) -> Result<String> {
 fn head(keys: &[&str]) -> Vec<String> {
     let mut head = ["target", "series", "x", "rounds"].map(str::to_owned).to_vec();
     for key in keys {
-        head.extend(["median", "low", "high"].map(|part| harmless(&format!("{key}_{part}"))));
+        head.extend(["median", "low_95", "high_95"].map(|part| harmless(&format!("{key}_{part}"))));
     }
     head.extend(["errors", "error_kinds", "doubts"].map(str::to_owned));
     head
@@ -40,7 +40,9 @@ fn row(line: &Line, place: &Place, keys: &[&str]) -> Vec<String> {
     let mut row = vec![harmless(&line.target), harmless(&line.series), place.x.to_string(), rounds.to_string()];
     for key in keys {
         match place.spread(key) {
-            Some(spread) => row.extend([spread.median, spread.low, spread.high].map(|value| value.to_string())),
+            Some(spread) => {
+                row.extend([spread.median, spread.interval.low, spread.interval.high].map(|value| value.to_string()))
+            }
             None => row.extend([const { String::new() }; 3]),
         }
     }
@@ -72,10 +74,12 @@ mod tests {
             Record::Point(Point { experiment, target, x: 8.0, round, values, errors, doubts, ..Point::default() })
         };
         let data = &Dataset::all(&[point(1, 10.0), point(2, 30.0), point(3, 20.5)])[0];
-        assert_eq!(
-            text(data).unwrap(),
-            "target,series,x,rounds,tps_median,tps_low,tps_high,errors,error_kinds,doubts\n\
-             '=1+1,,8,3,20.5,10,30,6,\"refused, \"\"so\"\": 6\",pgbench was busy\n"
+        let interval = data.lines[0].places[0].spread("tps").unwrap().interval;
+        let expected = format!(
+            "target,series,x,rounds,tps_median,tps_low_95,tps_high_95,errors,error_kinds,doubts\n\
+             '=1+1,,8,3,20.5,{},{},6,\"refused, \"\"so\"\": 6\",pgbench was busy\n",
+            interval.low, interval.high
         );
+        assert_eq!(text(data).unwrap(), expected);
     }
 }

@@ -18,6 +18,7 @@ mod slide;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use crate::experiment::values;
 use crate::experiments;
 use chapter::{Book, Chapter};
 pub use compare::compare;
+pub use verdicts::Comparison;
 use weir_measure::journal::{self, RESULTS};
 
 const PAGE: &str = "report.html";

@@ -114,7 +114,7 @@ impl Plot {
     /// All that is drawn: dots with their spreads, and models.
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let spreads =
-            self.curves.iter().flat_map(|curve| &curve.dots).flat_map(|dot| [dot.spread.low, dot.spread.high]);
+            self.curves.iter().flat_map(|curve| &curve.dots).flat_map(|dot| <[f64; 2]>::from(bar(&dot.spread)));
         let models = self.curves.iter().flat_map(|curve| &curve.dashed).map(|(_, value)| *value);
         spreads.chain(models).filter(|value| value.is_finite())
     }
@@ -154,7 +154,7 @@ impl Plot {
     }
 
     pub fn has_spreads(&self) -> bool {
-        self.curves.iter().flat_map(|curve| &curve.dots).any(|dot| dot.spread.low < dot.spread.high)
+        self.curves.iter().flat_map(|curve| &curve.dots).any(|dot| bar(&dot.spread).0 < bar(&dot.spread).1)
     }
 
     pub fn has_doubts(&self) -> bool {
@@ -219,8 +219,8 @@ fn hint(line: &Line, place: &Place, spread: &Spread, measure: &Measure, axis: Ax
         lines.push(format!(
             "{} rounds, {} to {}",
             spread.rounds,
-            measure.number(spread.low),
-            measure.number(spread.high)
+            measure.number(spread.interval.low),
+            measure.number(spread.interval.high)
         ));
     }
     if has_errors(place) {
@@ -270,6 +270,14 @@ pub fn styles(data: &Dataset, targets: &BTreeMap<String, usize>) -> Vec<Style> {
     };
     data.lines.iter().map(style).collect()
 }
+
+/// What is drawn of an interval: of two rounds one may reach to ten times the figure, and would leave no room for any.
+pub fn bar(spread: &Spread) -> (f64, f64) {
+    let most = if spread.median > 0.0 { BAR_TIMES_MAX * spread.median } else { f64::INFINITY };
+    (spread.interval.low, spread.interval.high.min(most))
+}
+
+const BAR_TIMES_MAX: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -231,7 +231,7 @@ fn marks(doubts: bool, errors: bool, spreads: bool) -> Markup {
     let place = (10.0, 10.0);
     html! {
         ul.marks {
-            @if spreads { li { "Marks: median of the rounds; bars: lowest and highest round" } }
+            @if spreads { li { "Marks: median of the rounds; bars: 95 % interval" } }
             @else { li { "Marks: one round each" } }
             @if doubts {
                 li { (decoration((20.0, 20.0), |canvas| {

@@ -62,7 +62,7 @@ fn relative(points: &[(f64, f64)], about: &About, name: &str) -> Vec<Dot> {
         let percent = 100.0 * value / whole;
         Dot {
             x: *x,
-            spread: Spread { low: percent, median: percent, high: percent, rounds: 1 },
+            spread: Spread::alone(percent),
             doubtful: false,
             failing: false,
             after_gap: false,

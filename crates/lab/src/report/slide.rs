@@ -91,7 +91,7 @@ fn footer(chapter: &Chapter, plot: &Plot) -> Vec<String> {
     }
     let mut signs = Vec::new();
     if plot.has_spreads() {
-        signs.push("Marks: medians of the rounds; bars: lowest and highest");
+        signs.push("Marks: medians of the rounds; bars: 95 % intervals");
     }
     if plot.has_doubts() {
         signs.push("dashed ring: doubtful");

@@ -101,7 +101,7 @@ pub fn all(chapter: &Chapter) -> Markup {
     html! {
         details open[chapter.about.is_none()] {
             summary { "All figures (" (counted(places as u64, "place", "places")) ")" }
-            p.faint { "Medians of the rounds, with the lowest and the highest below where there were several. "
+            p.faint { "Medians of the rounds, with their 95 % intervals below where there were several. "
                 span.doubt { "?" } " is doubtful, " span.bad { "×" } " had errors." }
             (boxed("All figures", &table))
         }
@@ -126,8 +126,9 @@ fn row(chapter: &Chapter, line: &Line, place: &Place) -> Markup {
 
 fn value(place: &Place, measure: &Measure) -> Markup {
     let Some(spread) = place.spread(&measure.key) else { return html! { "–" } };
-    let several = spread.rounds > 1 && spread.low < spread.high;
-    html! { (measure.number(spread.median)) @if several { small { (measure.number(spread.low)) " – " (measure.number(spread.high)) } } }
+    let interval = spread.interval;
+    let several = spread.rounds > 1 && interval.low < interval.high;
+    html! { (measure.number(spread.median)) @if several { small { (measure.number(interval.low)) " – " (measure.number(interval.high)) } } }
 }
 
 fn capitalised(text: &str) -> String {

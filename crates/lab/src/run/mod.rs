@@ -3,10 +3,12 @@
 //! Does not know any experiment.
 
 pub mod awake;
-mod doubts;
-mod peak;
+pub mod busy;
+pub mod duration;
+pub(crate) mod peak;
 pub mod runner;
 mod sampler;
+pub(crate) mod schedule;
 mod screen;
 pub mod site;
 pub mod sizes;

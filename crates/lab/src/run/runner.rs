@@ -12,24 +12,30 @@ use anyhow::{Context, Result, bail};
 
 use super::awake::Awake;
 use super::peak;
+use super::schedule::{Schedule, Step};
 use super::screen::Screen;
 use super::site::{self, Site, Surroundings, Wishes};
 use super::sizes::{self, Asked};
 use super::tools::Tools;
 use crate::dataset::Dataset;
 use crate::experiment::{Course, Experiment, Stop, values};
+use crate::experiments::places;
 use crate::targets::stand::Stand;
-use crate::targets::{Tables, Target, Whereabouts};
+use crate::targets::{Needs, Tables, Target, Whereabouts};
 use weir_measure::ground::machine;
 use weir_measure::journal::{
     Absent, End, Journal, Note, Point, Preset, Record, Run, Script, Sizes, TargetRecord, Topic, line_name,
 };
+use weir_measure::statistics;
 use weir_measure::url::Url;
 
 /// What a quick run of one experiment may take, its preparations apart.
 const QUICK_SECONDS_MAX: u64 = 100;
-/// Starting and ending pgbench, beside the seconds asked for.
+/// Starting and ending pgbench, beside the seconds asked for and those of warming up.
 const BESIDE_SECONDS: u64 = 1;
+const WARM_UP_SECONDS: u64 = 1;
+/// Of a place that is tried again when the same run is continued.
+const DIED: &str = "the target died while it was measured";
 /// A target that has just thrown out its clients may be busy with that.
 const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -63,8 +69,6 @@ struct Session<'a> {
     screen: Screen,
     /// Targets that have died.
     dead: BTreeSet<String>,
-    /// Places that were tried, with what came of it or without.
-    tried: BTreeSet<String>,
 }
 
 impl<'a> Runner<'a> {
@@ -79,6 +83,7 @@ impl<'a> Runner<'a> {
         let mut sizes = sizes::of(&self.plan.asked, &self.tools.machine);
         let known = self.dataset(name);
         if known.complete {
+            self.check_same_command(&known)?;
             let left_out: Vec<&str> = known.left_out().collect();
             if left_out.is_empty() {
                 eprintln!("{name}: measured to its end already");
@@ -91,13 +96,12 @@ impl<'a> Runner<'a> {
         screen.now("preparing");
         let stand = self.prepare(experiment, &mut sizes)?;
         let targets = stand.targets.clone();
-        let courses = experiment.courses(&sizes, &targets);
-        fit_quick(&mut sizes, &courses);
+        let courses = self.courses(experiment, &sizes, &targets)?;
+        fit_quick(&mut sizes, &courses, self.plan.wishes.warm_up);
         self.check_same(&known, &sizes)?;
         self.write_head(name, &sizes, &stand)?;
         let awake = self.keep_awake(name, &targets)?;
-        let mut session =
-            Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new(), tried: BTreeSet::new() };
+        let mut session = Session { experiment, sizes, stand, targets, awake, screen, dead: BTreeSet::new() };
         let measured = self.measure_all(&mut session, courses);
         self.clear(&mut session);
         measured?;
@@ -112,8 +116,39 @@ impl<'a> Runner<'a> {
         all.find(|set| set.experiment == name).unwrap_or_default()
     }
 
+    /// The experiment's, or the numbers of clients that were wished.
+    fn courses(&self, experiment: &dyn Experiment, sizes: &Sizes, targets: &[Target]) -> Result<Vec<Course>> {
+        let courses = experiment.courses(sizes, targets);
+        let wished: Vec<f64> = self.plan.wishes.clients.iter().copied().map(statistics::place).collect();
+        if wished.is_empty() {
+            return Ok(courses);
+        }
+        let name = experiment.about().name;
+        if !experiment.about().fit {
+            bail!("{name}: --clients says nothing to it: it varies {}", experiment.about().axis.label);
+        }
+        Ok(courses.into_iter().map(|course| Course { xs: wished.clone(), stop: Stop::Never, ..course }).collect())
+    }
+
+    fn needs(&self, experiment: &dyn Experiment, sizes: &Sizes) -> Needs {
+        let wishes = &self.plan.wishes;
+        let mut needs = experiment.needs(sizes);
+        // A script of the user's own needs what is there.
+        if wishes.script.is_some() && !self.plan.targets.is_empty() {
+            needs.tables = Tables::None;
+        }
+        let most = wishes.clients.iter().copied().max().unwrap_or(0);
+        if wishes.pool_size.is_some() || most > 0 {
+            needs.pool_size = wishes.pool_size.filter(|_| !needs.poolers.is_empty()).unwrap_or(needs.pool_size);
+            let pool_size = usize::try_from(needs.pool_size).unwrap_or(usize::MAX);
+            let wanted = places::needs(most, needs.tables, &needs.poolers, pool_size);
+            needs.max_connections = needs.max_connections.max(wanted.max_connections);
+        }
+        needs
+    }
+
     fn prepare(&self, experiment: &dyn Experiment, sizes: &mut Sizes) -> Result<Stand> {
-        let needs = experiment.needs(sizes);
+        let needs = self.needs(experiment, sizes);
         if self.plan.targets.is_empty() {
             return Stand::own(&self.plan.majors, &needs, sizes, self.tools);
         }
@@ -127,6 +162,9 @@ impl<'a> Runner<'a> {
     /// A journal holds one run: other sizes, or another machine, would make medians of what cannot be compared.
     fn check_same(&self, known: &Dataset, sizes: &Sizes) -> Result<()> {
         let Some(run) = known.runs.last() else { return Ok(()) };
+        if known.lines.is_empty() {
+            return Ok(());
+        }
         if run.sizes.as_ref() != Some(sizes) {
             bail!(
                 "{}: this directory holds a run with other sizes ({}) than now ({}): give the same, or another --out",
@@ -135,13 +173,7 @@ impl<'a> Runner<'a> {
                 words(sizes)
             );
         }
-        let command = self.command(&known.experiment);
-        if run.command != command {
-            bail!(
-                "this directory holds a run of {:?}, and this is {command:?}: give the same, or another --out",
-                run.command
-            );
-        }
+        self.check_same_command(known)?;
         if let Some(file) = &self.plan.wishes.script
             && let Some(before) = known.scripts.get(&file.display().to_string())
             && fs::read_to_string(file).is_ok_and(|text| text != *before)
@@ -156,6 +188,17 @@ impl<'a> Runner<'a> {
             if let Some(before) = before.filter(|before| before.url != url.to_string()) {
                 bail!("{}: this directory has {name} as {}: give another --out", known.experiment, before.url);
             }
+        }
+        Ok(())
+    }
+
+    fn check_same_command(&self, known: &Dataset) -> Result<()> {
+        let (Some(run), command) = (known.runs.last(), self.command(&known.experiment)) else { return Ok(()) };
+        if run.command != command {
+            bail!(
+                "this directory holds a run of {:?}, and this is {command:?}: give the same, or another --out",
+                run.command
+            );
         }
         Ok(())
     }
@@ -222,105 +265,79 @@ impl<'a> Runner<'a> {
         Ok(awake)
     }
 
-    /// What was asked for, and then what the experiment asks for having seen it.
+    /// What was asked for, and what the experiment asks for having seen it, until figures are narrow enough.
     fn measure_all(&mut self, session: &mut Session, first: Vec<Course>) -> Result<()> {
-        let mut courses = first;
+        let about = session.experiment.about();
+        let key = about.charts.first().map_or(values::TPS, |chart| chart.key);
+        let mut schedule = Schedule::new(key, &session.sizes, session.experiment.is_ordered(), first);
         loop {
-            self.measure_courses(session, &courses)?;
-            let data = self.dataset(session.experiment.about().name);
-            courses = session.experiment.next(&session.sizes, &session.targets, &data);
-            let rounds = 1..=session.sizes.rounds;
-            let is_new = |course: &Course| {
-                let places = course.xs.iter().flat_map(|x| rounds.clone().map(|round| (*x, round)));
-                !session.dead.contains(&course.target)
-                    && places.into_iter().any(|place| !self.is_done(session, course, place))
-            };
-            // An experiment that asks again for what could not be measured would never end.
-            if !courses.iter().any(is_new) {
+            let data = self.dataset(about.name);
+            let asks = self.plan.wishes.clients.is_empty() && !data.lines.is_empty();
+            let mut wanted =
+                if asks { session.experiment.next(&session.sizes, &session.targets, &data) } else { Vec::new() };
+            wanted.retain(|course| !session.dead.contains(&course.target));
+            let steps = schedule.pass(&data, wanted);
+            session.screen.more(steps.len());
+            for step in &steps {
+                self.measure_step(session, step)?;
+                session.screen.done();
+            }
+            if steps.is_empty() && schedule.is_over() {
                 return Ok(());
             }
         }
     }
 
-    /// Whether a place was measured, now or by an earlier run, or at least tried now.
-    fn is_done(&self, session: &Session, course: &Course, (x, round): (f64, usize)) -> bool {
-        let mut points = self.points(session.experiment.about().name, course);
-        session.tried.contains(&key(course, x, round)) || points.any(|point| point.x == x && point.round == round)
-    }
-
-    fn measure_courses(&mut self, session: &mut Session, courses: &[Course]) -> Result<()> {
-        let places: usize = courses.iter().map(|course| course.xs.len()).sum();
-        session.screen.more(places * session.sizes.rounds);
-        let longest = courses.iter().map(|course| course.xs.len()).max().unwrap_or(0);
-        for round in 1..=session.sizes.rounds {
-            for step in 0..longest {
-                // Another one begins in each round, so that none always has the machine after the same neighbour.
-                for offset in 0..courses.len() {
-                    let course = &courses[(offset + round - 1) % courses.len()];
-                    if step < course.xs.len() {
-                        self.measure_step(session, course, step, round)?;
-                        session.screen.done();
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Nothing where there is nothing left to measure: the place is known, its line past its peak, or its target dead.
-    fn measure_step(&mut self, session: &mut Session, course: &Course, step: usize, round: usize) -> Result<()> {
+    /// Nothing where there is nothing to measure: the line is past its peak, or its target dead.
+    fn measure_step(&mut self, session: &mut Session, step: &Step) -> Result<()> {
         self.tools.interrupt.check()?;
         let name = session.experiment.about().name;
-        let x = course.xs[step];
-        if session.dead.contains(&course.target) || self.is_done(session, course, (x, round)) {
+        if session.dead.contains(&step.target) {
             return Ok(());
         }
         let figure = |x: &f64| {
-            let mut points = self.points(name, course).filter(|point| point.x == *x && point.round == 1);
+            let mut points = self.points(name, step).filter(|point| point.x == *x && point.round == 1);
             let whole = points.next().filter(|point| point.errors.is_empty());
             whole.and_then(|point| point.values.get(values::TPS).copied())
         };
-        let before: Vec<Option<f64>> = course.xs[..step].iter().map(figure).collect();
-        if course.stop == Stop::PastPeak && peak::is_past(&before) {
+        let before: Vec<Option<f64>> = step.before.iter().flatten().map(figure).collect();
+        if peak::is_past(&before) {
             return Ok(());
         }
-        let tps_guess = before.iter().rev().find_map(|tps| *tps);
-        session.tried.insert(key(course, x, round));
-        self.measure_place(session, course, (x, round), tps_guess)
+        // Of the nearest place below: a log of transactions need not be exactly as long as it could be.
+        let below = self.points(name, step).filter(|point| point.x <= step.x);
+        let nearest = below.max_by(|one, other| one.x.total_cmp(&other.x));
+        let tps_guess = nearest.and_then(|point| point.values.get(values::TPS).copied());
+        self.measure_place(session, step, tps_guess)
     }
 
     /// What the journal has of a line.
-    fn points<'b>(&'b self, name: &'b str, course: &'b Course) -> impl Iterator<Item = &'b Point> {
+    fn points<'b>(&'b self, name: &'b str, step: &'b Step) -> impl Iterator<Item = &'b Point> {
         let points = self.journal.records().iter().filter_map(|record| match record {
             Record::Point(point) => Some(point),
             _ => None,
         });
-        points.filter(move |point| {
-            point.experiment == name && point.series == course.series && point.target == course.target
-        })
+        points
+            .filter(move |point| point.experiment == name && point.series == step.series && point.target == step.target)
     }
 
-    fn measure_place(
-        &mut self,
-        session: &mut Session,
-        course: &Course,
-        (x, round): (f64, usize),
-        tps_guess: Option<f64>,
-    ) -> Result<()> {
+    fn measure_place(&mut self, session: &mut Session, step: &Step, tps_guess: Option<f64>) -> Result<()> {
         let experiment = session.experiment;
         let name = experiment.about().name;
-        let (series, target_name) = (course.series.clone(), course.target.clone());
+        let (series, target_name, x) = (step.series.clone(), step.target.clone(), step.x);
         let target = session.targets.iter().find(|target| target.name == target_name);
         let target =
             target.with_context(|| format!("{name} wants to measure {target_name}, which is no target"))?.clone();
         let place = format!(
-            "{}, {x} {}, round {round}",
-            line_name(&course.target, &course.series),
-            experiment.about().axis.label
+            "{}, {x} {}, round {}",
+            line_name(&step.target, &step.series),
+            experiment.about().axis.label,
+            step.round
         );
         session.screen.now(&place);
+        let (round, sentinel, experiment_name) = (step.round, step.sentinel, name.to_owned());
         let mut point =
-            Point { experiment: name.to_owned(), series, target: target_name, x, round, ..Point::default() };
+            Point { experiment: experiment_name, series, target: target_name, x, round, sentinel, ..Point::default() };
         let surroundings = Surroundings {
             sizes: &session.sizes,
             wishes: &self.plan.wishes,
@@ -337,11 +354,12 @@ impl<'a> Runner<'a> {
         session.screen.say(&format!("{place}: {}", said(&point, result.as_ref().err())));
         let died = if result.is_err() || !point.errors.is_empty() { self.died(session, &target)? } else { None };
         if let Err(error) = &result {
-            self.absent(name, &course.series, &target.name, Some(x), &format!("{error:#}"))?;
+            self.absent(name, &step.series, &target.name, Some(x), &format!("{error:#}"))?;
+        } else if died.is_some() {
+            // What a crash leaves is no figure, and its errors are no limit of so many clients.
+            self.absent(name, &step.series, &target.name, Some(x), DIED)?;
         } else {
-            if died.is_some() {
-                point.doubts.push("The target died during this measurement.".to_owned());
-            }
+            point.at = machine::moment();
             self.journal.add(Record::Point(point))?;
         }
         if let Some(reason) = died {
@@ -386,10 +404,6 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn key(course: &Course, x: f64, round: usize) -> String {
-    format!("{}|{}|{x}|{round}", course.series, course.target)
-}
-
 fn said(point: &Point, error: Option<&anyhow::Error>) -> String {
     let errors: u64 = point.errors.values().sum();
     let kinds = point.errors.keys().next().map_or(String::new(), |kind| format!(", {errors} errors ({kind})"));
@@ -410,17 +424,22 @@ fn words(sizes: &Sizes) -> String {
         Preset::Machine => "this machine's",
         Preset::Source => "the source's",
     };
-    format!("{preset}, {} s, {} rounds, scale {}", sizes.seconds, sizes.rounds, sizes.scale)
+    let rounds = match sizes.rounds_max > sizes.rounds {
+        true => format!("{} to {}", sizes.rounds, sizes.rounds_max),
+        false => sizes.rounds.to_string(),
+    };
+    format!("{preset}, {} s, {rounds} rounds, scale {}", sizes.seconds, sizes.scale)
 }
 
 /// A quick run measures shorter rather than longer than two minutes.
-fn fit_quick(sizes: &mut Sizes, courses: &[Course]) {
+fn fit_quick(sizes: &mut Sizes, courses: &[Course], warm_up: Option<u64>) {
     if sizes.preset != Preset::Quick {
         return;
     }
     let places: usize = courses.iter().map(|course| course.xs.len()).sum();
     let measurements = u64::try_from(places * sizes.rounds).unwrap_or(u64::MAX).max(1);
-    let each = (QUICK_SECONDS_MAX / measurements).saturating_sub(BESIDE_SECONDS);
+    let beside = BESIDE_SECONDS + warm_up.unwrap_or(WARM_UP_SECONDS);
+    let each = (QUICK_SECONDS_MAX / measurements).saturating_sub(beside);
     sizes.seconds = sizes.seconds.min(each.max(1));
 }
 

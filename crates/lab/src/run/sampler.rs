@@ -3,6 +3,7 @@
 //! Cumulated CPU times are read again and again; afterwards those inside the measured time count. Does not know pgbench's
 //! output, nor what the figures mean.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,9 @@ use nix::unistd::Pid;
 
 use super::awake::Awake;
 use super::site::ServerMemory;
+use crate::targets::given::POOLERS;
+use weir_measure::doubt::Used;
+use weir_measure::ground::strangers::{Watch, Whose, counted_cores};
 use weir_measure::ground::{family, process};
 use weir_measure::load::pgbench::Progress;
 
@@ -49,12 +53,36 @@ impl Track {
 }
 
 /// Whose use is looked at.
+#[derive(Clone)]
 pub struct Processes {
     pub pooler: Vec<Pid>,
     pub postmasters: Vec<Pid>,
     /// Of the server's processes, those that serve this role; `None`: any.
     pub role: Option<&'static str>,
+    /// Whether any of what is measured runs here.
+    pub local: bool,
 }
+
+impl Processes {
+    fn watch(&self, cores: usize) -> Watch {
+        let servers = self.postmasters.iter().map(|pid| (*pid, Whose::Server));
+        let known: Vec<(Pid, Whose)> = servers.chain(self.pooler.iter().map(|pid| (*pid, Whose::Pooler))).collect();
+        let watch = Watch::new(cores, &known);
+        // In a container, or behind what we may not look into, it serves all the same.
+        if self.local && self.postmasters.is_empty() { watch.with_servers(&SERVERS) } else { watch }
+    }
+}
+
+const SERVERS: [&str; 2 + POOLERS.len()] = {
+    let mut names = ["postgres"; 2 + POOLERS.len()];
+    names[1] = "postmaster";
+    let mut index = 0;
+    while index < POOLERS.len() {
+        names[2 + index] = POOLERS[index];
+        index += 1;
+    }
+    names
+};
 
 pub struct Sampler<'a> {
     seconds: f64,
@@ -66,18 +94,20 @@ pub struct Sampler<'a> {
     pooler_cpu: Track,
     server_cpu: Track,
     load_cpu: Track,
-    measuring_since: Option<Instant>,
+    threads: BTreeMap<i32, Track>,
+    watch: Watch,
+    counted_since: Option<Instant>,
+    is_over: bool,
     memory: MemoryLook,
     pooler_kib: Option<u64>,
 }
 
 /// What was used while pgbench measured; absent where it could not be seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    pub box_cores: Option<f64>,
+    pub used: Used,
     pub pooler_cores: Option<f64>,
     pub server_cores: Option<f64>,
-    pub load_cores: Option<f64>,
     pub pooler_private_kib: Option<u64>,
     /// Of processes that serve clients, their number among it.
     pub server_memory: Option<ServerMemory>,
@@ -89,13 +119,16 @@ impl<'a> Sampler<'a> {
             #[expect(clippy::cast_precision_loss)]
             seconds: seconds as f64,
             cores,
+            watch: processes.watch(cores),
             processes,
             awake,
             box_cpu: Track::default(),
             pooler_cpu: Track::default(),
             server_cpu: Track::default(),
             load_cpu: Track::default(),
-            measuring_since: None,
+            threads: BTreeMap::new(),
+            counted_since: None,
+            is_over: false,
             memory: MemoryLook::NotYet,
             pooler_kib: None,
         }
@@ -108,12 +141,17 @@ impl<'a> Sampler<'a> {
             Some(box_busy(cores)?.saturating_sub(awake.map_or(Duration::ZERO, Awake::cpu_time)))
         });
         self.load_cpu.look(Instant::now(), || sum_of(&progress.pids, process::cpu_time));
+        for (thread, used) in progress.pids.iter().flat_map(|pid| process::thread_cpu_times(*pid)) {
+            self.threads.entry(thread).or_default().look(Instant::now(), || Some(used));
+        }
+        self.watch.look(progress.is_over && !self.is_over);
+        self.is_over = progress.is_over;
         let Processes { pooler, postmasters, .. } = &self.processes;
         self.pooler_cpu.look(Instant::now(), || sum_of(pooler, process::cpu_time));
         self.server_cpu.look(Instant::now(), || sum_of(postmasters, family::family_cpu_time));
-        self.measuring_since = progress.measuring_since;
+        self.counted_since = progress.counted_since;
         let due = |since: Instant| since.elapsed().as_secs_f64() >= self.seconds * MEMORY_AFTER_PART;
-        if self.measuring_since.is_some_and(due) {
+        if self.counted_since.is_some_and(due) {
             self.look_at_memory();
         }
     }
@@ -131,13 +169,18 @@ impl<'a> Sampler<'a> {
         let now = Instant::now();
         let length = Duration::from_secs_f64(self.seconds);
         // A measurement shorter than pgbench's first report ended about now.
-        let from = self.measuring_since.or_else(|| now.checked_sub(length)).unwrap_or(now);
+        let from = self.counted_since.or_else(|| now.checked_sub(length)).unwrap_or(now);
         let to = if self.seconds > 0.0 { from + length } else { now };
+        let threads = self.threads.values().filter_map(|thread| thread.cores(from, to));
         Usage {
-            box_cores: self.box_cpu.cores(from, to),
+            used: Used {
+                box_cores: self.box_cpu.cores(from, to),
+                load_cores: self.load_cpu.cores(from, to),
+                fullest_thread: threads.reduce(f64::max),
+                shares: self.watch.shares(from, to),
+            },
             pooler_cores: self.pooler_cpu.cores(from, to),
             server_cores: self.server_cpu.cores(from, to),
-            load_cores: self.load_cpu.cores(from, to),
             pooler_private_kib: self.pooler_kib,
             server_memory: self.memory.seen(),
         }
@@ -198,12 +241,6 @@ fn box_busy(cores: usize) -> Option<Duration> {
     (counted_cores(&stat) == cores).then(|| busy_ticks(&stat).map(family::ticks_time))?
 }
 
-fn counted_cores(stat: &str) -> usize {
-    let number =
-        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    stat.lines().filter(number).count()
-}
-
 /// `cpu user nice system idle iowait irq softirq steal ...` of proc(5).
 fn busy_ticks(stat: &str) -> Option<i64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -233,7 +270,6 @@ mod tests {
         assert_eq!(busy_ticks("cpu  10 20 30 1000 500 1 2 77 0 0\ncpu0 1\n"), Some(63));
         let cores = counted_cores(&fs::read_to_string("/proc/stat").unwrap());
         assert!(box_busy(cores).is_some() && box_busy(cores + 1).is_none());
-        assert_eq!(counted_cores("cpu  10\ncpu0 1\ncpu1 2\nintr 5\n"), 2);
         assert_eq!(busy_ticks("intr 5\n"), None);
     }
 }

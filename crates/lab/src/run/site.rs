@@ -9,17 +9,20 @@ use anyhow::{Context, Result};
 use nix::unistd::Pid;
 
 use super::awake::Awake;
-use super::doubts;
 use super::sampler::{Processes, Sampler, Usage};
 use super::tools::Tools;
 use crate::experiment::values;
 use crate::targets::stand::Stand;
 use crate::targets::{Target, Whereabouts};
+use weir_measure::doubt::{self, Doubt, Situation};
 use weir_measure::ground::family;
 use weir_measure::ground::running::Running;
 use weir_measure::journal::{Point, Sizes};
 use weir_measure::load::pgbench::Manner;
-use weir_measure::load::{Load, Outcome, Script};
+use weir_measure::load::{Load, Outcome, Protocol, Script};
+
+/// Of a wished rate: who does less does not keep up with it.
+const KEPT_PART: f64 = 0.95;
 
 /// Handed to `Experiment::measure`.
 pub struct Site<'a> {
@@ -36,13 +39,32 @@ pub struct Site<'a> {
     pub scripts: BTreeMap<String, String>,
 }
 
-/// What a user asked of one experiment beyond sizes.
+/// What a user asked of experiments beyond sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
     /// `saturation`: the user's pgbench script.
     pub script: Option<std::path::PathBuf>,
     /// `saturation`: the bound on p99, milliseconds.
     pub p99_ms: Option<f64>,
+    /// Of experiments over clients: these numbers and no others.
+    pub clients: Vec<usize>,
+    /// pgbench's.
+    pub threads: Option<usize>,
+    pub protocol: Option<Protocol>,
+    /// Transactions per second, begun at their times.
+    pub rate: Option<f64>,
+    /// Seconds before each measurement.
+    pub warm_up: Option<u64>,
+    /// Server connections of the poolers that the lab starts.
+    pub pool_size: Option<u32>,
+}
+
+impl Wishes {
+    /// The load as it was wished.
+    fn applied(&self, load: &Load) -> Load {
+        let (threads, rate) = (self.threads.or(load.threads), self.rate.or(load.rate));
+        Load { threads, rate, protocol: self.protocol.unwrap_or(load.protocol), ..load.clone() }
+    }
 }
 
 /// What a site stands on, beside its target.
@@ -66,11 +88,13 @@ impl<'a> Site<'a> {
     /// CPU of the box, the pooler, the server and pgbench, memory, and doubts (a load generator at its limit, a machine that
     /// slept between messages). An error only where there is nothing to write: a target that refuses is `errors`.
     pub fn measure(&mut self, point: &mut Point, load: &Load) -> Result<()> {
+        let load = &self.wishes.applied(load);
         self.scripts.extend(load.script.source());
         let postmasters = self.stand.postmasters(self.target);
         let seconds = if load.transactions.is_some() { 0 } else { load.seconds };
-        let processes =
-            Processes { pooler: self.target.pooler_pids.clone(), postmasters, role: Stand::role(self.target) };
+        let local = self.target.place != Whereabouts::Elsewhere;
+        let (pooler, role) = (self.target.pooler_pids.clone(), Stand::role(self.target));
+        let processes = Processes { pooler, postmasters, role, local };
         let cores = self.tools.machine.cores;
         let mut sampler = Sampler::new(seconds, cores, processes, self.awake);
         let look = |progress: &_| {
@@ -84,16 +108,20 @@ impl<'a> Site<'a> {
             return Ok(());
         }
         write_usage(point, &usage, outcome.tps, self.target, cores);
-        let situation = doubts::Situation {
+        let situation = Situation {
             cores,
             clients: load.clients,
             threads: outcome.threads,
             awake: self.awake.is_some(),
-            local: self.target.place != Whereabouts::Elsewhere,
+            local,
             seconds,
             began_apart: outcome.began_apart,
         };
-        point.doubts.extend(doubts::of(&usage, &situation));
+        let behind = load.rate.filter(|rate| outcome.tps < KEPT_PART * rate).map(|_| Doubt::BehindRate);
+        let doubts =
+            doubt::of(&usage.used, &situation).into_iter().chain(doubt::of_series(&outcome.series)).chain(behind);
+        doubts.for_each(|doubt| point.doubt(&doubt));
+        point.seconds = outcome.series;
         if outcome.tps > 0.0 {
             self.tps_guess = Some(outcome.tps);
         }
@@ -102,6 +130,7 @@ impl<'a> Site<'a> {
 
     /// Runs pgbench alone and hands back what it said.
     pub fn pgbench(&mut self, load: &Load) -> Result<Outcome> {
+        let load = &self.wishes.applied(load);
         self.scripts.extend(load.script.source());
         self.tools.pgbench.run(load, &self.target.url, self.manner(), |_| Ok(()))
     }
@@ -176,7 +205,7 @@ impl<'a> Site<'a> {
     }
 
     fn manner(&self) -> Manner {
-        Manner { scale: self.sizes.scale, tps_guess: self.tps_guess }
+        Manner { scale: self.sizes.scale, tps_guess: self.tps_guess, warm_up: self.wishes.warm_up }
     }
 }
 
@@ -213,12 +242,17 @@ fn write_usage(point: &mut Point, usage: &Usage, tps: f64, target: &Target, core
     };
     let mib = |kib: u64| kib as f64 / 1024.0;
     // Beside a target elsewhere this machine's CPU is pgbench's, and would be read as the target's.
-    let box_cores = usage.box_cores.filter(|_| target.place == Whereabouts::Here);
+    let box_cores = usage.used.box_cores.filter(|_| target.place == Whereabouts::Here);
     put(values::BOX_CPU_PERCENT, box_cores.map(|used| (100.0 * used / cores.max(1) as f64).min(100.0)));
     put(values::POOLER_CORES, usage.pooler_cores);
     put(values::POOLER_CPU_US, usage.pooler_cores.filter(|_| tps > 0.0).map(|used| used * 1e6 / tps));
     put(values::SERVER_CORES, usage.server_cores);
-    put(values::LOAD_CORES, usage.load_cores);
+    put(values::LOAD_CORES, usage.used.load_cores);
+    if let Some(shares) = &usage.used.shares {
+        put(values::OTHER_CORES, Some(shares.strangers().0));
+        put(values::KERNEL_CORES, Some(shares.of_kernel()));
+        put(values::STEAL_CORES, Some(shares.steal));
+    }
     put(values::POOLER_MIB, usage.pooler_private_kib.map(mib));
     put(values::SERVER_MIB, usage.server_memory.map(|memory| mib(memory.private_kib)));
     put(values::SERVER_PAGE_TABLES_MIB, usage.server_memory.map(|memory| mib(memory.page_tables_kib)));

@@ -16,10 +16,12 @@ pub struct Asked {
 }
 
 /// Of the sources, one says how long it measured: Microsoft's of 2026, 600 s at scale 3000.
-const SOURCE: Sizes = Sizes { preset: Preset::Source, seconds: 600, rounds: 1, scale: 3000 };
-const QUICK: Sizes = Sizes { preset: Preset::Quick, seconds: 2, rounds: 1, scale: 10 };
+const SOURCE: Sizes = Sizes { preset: Preset::Source, seconds: 600, rounds: 1, rounds_max: 1, scale: 3000 };
+const QUICK: Sizes = Sizes { preset: Preset::Quick, seconds: 2, rounds: 1, rounds_max: 1, scale: 10 };
 const MACHINE_SECONDS: u64 = 10;
 const MACHINE_ROUNDS: usize = 3;
+/// Where three rounds do not tell a figure within a few per cent.
+const MACHINE_ROUNDS_MAX: usize = 8;
 /// A scale factor is about 16 MiB; so much of memory leaves room for everything else, and loads within a minute or two.
 const MEMORY_MIB_PER_SCALE: u64 = 512;
 const MACHINE_SCALE_MIN: u64 = 10;
@@ -33,6 +35,7 @@ pub fn of(asked: &Asked, machine: &Machine) -> Sizes {
             preset: Preset::Machine,
             seconds: MACHINE_SECONDS,
             rounds: MACHINE_ROUNDS,
+            rounds_max: MACHINE_ROUNDS_MAX,
             scale: (machine.memory_mib / MEMORY_MIB_PER_SCALE)
                 .clamp(MACHINE_SCALE_MIN, MACHINE_SCALE_MAX)
                 .try_into()
@@ -43,6 +46,7 @@ pub fn of(asked: &Asked, machine: &Machine) -> Sizes {
         preset: preset.preset,
         seconds: asked.seconds.unwrap_or(preset.seconds).max(1),
         rounds: asked.rounds.unwrap_or(preset.rounds).max(1),
+        rounds_max: asked.rounds.unwrap_or(preset.rounds_max).max(1),
         scale: asked.scale.unwrap_or(preset.scale).max(1),
     }
 }
@@ -80,6 +84,11 @@ mod tests {
         let sizes = of(&asked, &machine(8192));
         assert_eq!((sizes.preset, sizes.seconds, sizes.rounds), (Preset::Quick, 5, 1));
         assert_eq!(options(&asked), " --quick --seconds 5");
+        let rounds = |asked: Option<usize>| {
+            let sizes = of(&Asked { rounds: asked, ..Asked::default() }, &machine(8192));
+            (sizes.rounds, sizes.rounds_max)
+        };
+        assert_eq!((rounds(None), rounds(Some(5))), ((3, 8), (5, 5)), "who asks for a number gets that");
         assert_eq!(of(&Asked { source: true, ..Asked::default() }, &machine(8192)).scale, 3000);
     }
 }

@@ -21,7 +21,7 @@ const QUESTION: &str = "select current_setting('server_version'), current_settin
 const CONSOLE: &str = "pgbouncer";
 
 /// Programs that are poolers, also where they do not let us into their console.
-const POOLERS: [&str; 6] = ["pgbouncer", "weir", "odyssey", "pgcat", "pgagroal", "pgpool"];
+pub const POOLERS: [&str; 6] = ["pgbouncer", "weir", "odyssey", "pgcat", "pgagroal", "pgpool"];
 
 /// Every node of a cluster must answer: measured without one it would be another cluster.
 pub fn look(name: &str, url: &Url, psql: &Psql) -> Result<Target> {

@@ -67,6 +67,22 @@ impl Whereabouts {
 }
 
 impl Target {
+    /// One that nobody has started, to reckon with.
+    pub fn imagined(name: &str, kind: Kind) -> Target {
+        Target {
+            name: name.to_owned(),
+            kind,
+            url: Url::loopback(5432, "somebody", "postgres"),
+            version: String::new(),
+            server_major: 18,
+            configuration: String::new(),
+            pooler_pids: Vec::new(),
+            postmasters: Vec::new(),
+            role: if matches!(kind, Kind::Pooler(_)) { Role::Pooler } else { Role::Server },
+            place: Whereabouts::Here,
+        }
+    }
+
     /// Whether it is a pooler that the lab started.
     pub fn is_pooler(&self) -> bool {
         matches!(self.kind, Kind::Pooler(_))

@@ -27,6 +27,10 @@ pub struct Nature {
     pub dies_after: Option<u64>,
     /// How long it takes to log in.
     pub login: Duration,
+    /// How much longer the first query of each session takes, which fills its caches.
+    pub first: Duration,
+    /// Whether pgbench's tables are there.
+    pub tables: bool,
 }
 
 impl Default for Nature {
@@ -37,6 +41,8 @@ impl Default for Nature {
             password: None,
             dies_after: None,
             login: Duration::ZERO,
+            first: Duration::ZERO,
+            tables: true,
         }
     }
 }
@@ -149,6 +155,7 @@ impl Shared {
         thread::sleep(self.nature.login);
         self.log_in(stream)?;
         let mut ended = Instant::now();
+        let mut is_first = true;
         loop {
             let (kind, body) = message(stream)?;
             match kind {
@@ -158,6 +165,10 @@ impl Shared {
                     if text.starts_with("select pg_sleep(") {
                         self.sleep();
                         return Ok(());
+                    }
+                    if std::mem::take(&mut is_first) {
+                        thread::sleep(self.nature.first);
+                        ended = Instant::now();
                     }
                     stream.write_all(&self.answer(&text, &mut ended))?;
                 }
@@ -216,6 +227,10 @@ impl Shared {
         }
         if text.contains("server_version") {
             return rows(&["15.4", "15", &self.port.to_string(), "127.0.0.1"]);
+        }
+        if text.contains("pgbench_branches") && !self.nature.tables {
+            let error = b"SERROR\0C42P01\0Mrelation \"pgbench_branches\" does not exist\0\0";
+            return [framed(b'E', error), framed(b'Z', b"I")].concat();
         }
         if text.contains("pgbench_branches") {
             return rows(&["1"]);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::process::Command;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -71,6 +72,11 @@ fn whole_cores(quota: f64) -> usize {
 pub fn date() -> String {
     let output = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output();
     output.map_or_else(|_| UNKNOWN.to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The same for programs: seconds since 1970.
+pub fn moment() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn read(path: &str) -> String {

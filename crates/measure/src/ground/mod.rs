@@ -10,3 +10,4 @@ pub mod interrupt;
 pub mod machine;
 pub mod process;
 pub mod running;
+pub mod strangers;

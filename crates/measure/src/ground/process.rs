@@ -24,6 +24,17 @@ pub fn thread_cpu_time() -> Result<Duration> {
     Ok(Duration::from(time))
 }
 
+/// CPU time of each thread of a process that is there now, by its number. `schedstat` has it in nanoseconds.
+pub fn thread_cpu_times(pid: Pid) -> Vec<(i32, Duration)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let time = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let nanoseconds = text.split(' ').next()?.parse().ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, Duration::from_nanos(nanoseconds)))
+    };
+    tasks.filter_map(time).collect()
+}
+
 /// Sums over all mappings, as the kernel's `Documentation/filesystems/proc.rst` describes `smaps_rollup`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
@@ -98,6 +109,8 @@ mod tests {
         while cpu_time(Pid::this()).unwrap() < before + Duration::from_millis(5) {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
+        let threads = thread_cpu_times(Pid::this());
+        assert!(threads.iter().any(|(_, used)| *used >= Duration::from_millis(5)), "{threads:?}");
         assert!(sum > 0 && thread_cpu_time().unwrap() > Duration::ZERO);
         assert!(memory(Pid::this()).unwrap().rss_kib > 0);
     }

@@ -2,6 +2,7 @@
 //!
 //! Knows the two programs; does not know experiments, nor what answers.
 
+mod counting;
 pub mod errors;
 pub mod logs;
 pub mod pgbench;
@@ -11,6 +12,8 @@ pub mod summary;
 
 use std::fmt;
 use std::time::Duration;
+
+use crate::series::Series;
 
 /// One run of pgbench.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,9 @@ pub struct Load {
     pub protocol: Protocol,
     /// `None`: as many as the machine has cores, and not more than clients.
     pub threads: Option<usize>,
+    /// Transactions per second of all clients together, begun at their times whether earlier ones have ended or not (`-R`); latency
+    /// then counts from when one should have begun. `None`: each client begins the next when the last has ended.
+    pub rate: Option<f64>,
 }
 
 impl Script {
@@ -41,7 +47,8 @@ impl Script {
 
 impl Load {
     pub fn new(script: Script, clients: usize, seconds: u64) -> Load {
-        Load { script, clients, seconds, transactions: None, connect: false, protocol: Protocol::Simple, threads: None }
+        let (transactions, connect, protocol) = (None, false, Protocol::Simple);
+        Load { script, clients, seconds, transactions, connect, protocol, threads: None, rate: None }
     }
 }
 
@@ -77,16 +84,18 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What pgbench measured.
+/// What pgbench measured once it was warm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The command, without passwords and directories of ours; of a cluster one for each node.
     pub command: String,
     pub transactions: u64,
     pub tps: f64,
+    /// Of a run by time.
+    pub series: Series,
     /// From the log of transactions; absent with `-C`, where the log starts a transaction's clock after the login.
     pub latency: Option<Latency>,
-    /// pgbench's own `latency average`, which with `-C` has the login in it.
+    /// pgbench's own average, which with `-C` has the login in it.
     pub mean_us: Option<f64>,
     /// `initial connection time` of all clients together, or `average connection time` with `-C`, milliseconds.
     pub connect_ms: Option<f64>,

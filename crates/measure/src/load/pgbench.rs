@@ -5,27 +5,30 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 
-use super::errors;
+pub use super::counting::Progress;
+use super::counting::{Counting, Part, SECONDS, command_of};
 use super::logs::{LOG_PREFIX, Logs};
-use super::summary::{Summary, first_progress};
+use super::summary::Summary;
 use super::{Latency, Load, Outcome, Script, programs};
 use crate::ground::descriptors;
 use crate::ground::interrupt::Interrupt;
 use crate::ground::running::{Running, run_to_end};
+use crate::series::WarmUp;
+use crate::statistics::place;
 use crate::url::Url;
 
 /// Before 14 pgbench measured while it was still connecting, and counted connecting as latency.
 const MAJOR_MIN: u32 = 14;
-/// How much longer than asked a run may take: connecting, and the slowest last transaction.
+/// How much longer than asked a run may take: connecting, and as much again for the slowest last transaction.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(60);
 /// Loading a large scale takes long, and is not measured.
 const FILL_PATIENCE: Duration = Duration::from_mins(120);
@@ -55,6 +58,8 @@ pub struct Manner {
     pub scale: u32,
     /// What is expected, so that as many transactions are logged as are needed.
     pub tps_guess: Option<f64>,
+    /// Seconds that are not counted; `None`: until it is warm.
+    pub warm_up: Option<u64>,
 }
 
 /// The kind of error of a measurement that was over before it began.
@@ -100,8 +105,10 @@ impl Pgbench {
         load.threads.unwrap_or(self.cores).clamp(1, load.clients.max(1))
     }
 
-    /// Runs the load to its end, on all nodes of the URL at once. `look` is called every few milliseconds with what pgbench has
-    /// shown so far.
+    /// Runs the load until it has been counted for its seconds, on all nodes of the URL at once. `look` is called every few
+    /// milliseconds with what pgbench has shown so far.
+    ///
+    /// When it is warm only its seconds tell, so pgbench is started for longer, and gets the signal early that ends a run by time.
     ///
     /// An error means that pgbench could not be run at all, or that somebody wants us to stop; a server that refuses, or
     /// dies, is in the outcome's errors.
@@ -114,17 +121,19 @@ impl Pgbench {
     ) -> Result<Outcome> {
         self.logs().remove()?;
         let (began, cpu_before) = (Instant::now(), children_cpu()?);
-        let mut parts = self.start("pgbench", load, url, self.sampling_rate(load, manner), manner.scale)?;
-        let patience = Duration::from_secs(load.seconds) + EXTRA_PATIENCE;
-        let mut progress =
-            Progress { pids: parts.iter().map(|part| part.running.pid()).collect(), measuring_since: None };
+        let by_time = load.transactions.is_none();
+        let warm_up = WarmUp::of(load.seconds, manner.warm_up);
+        let longest = warm_up.most_seconds().saturating_add(load.seconds).saturating_add(EXTRA_PATIENCE.as_secs());
+        let patience = Duration::from_secs(longest) + EXTRA_PATIENCE;
+        let log = Log { rate: self.sampling_rate(load, manner), scale: manner.scale };
+        let parts = self.start("pgbench", load, url, log, longest)?;
+        let mut counting = Counting::new(parts, warm_up, load.clients, if by_time { load.seconds } else { 0 });
         self.interrupt.wait_for(patience, || {
-            parts.iter_mut().try_for_each(Part::look)?;
-            progress.measuring_since = all_measuring_since(&parts);
-            look(&progress)?;
-            Ok(parts.iter().all(|part| part.status.is_some()).then_some(()))
+            let is_over = counting.look()?;
+            look(&counting.progress)?;
+            Ok(is_over.then_some(()))
         })?;
-        let mut outcome = self.outcome(load, parts, patience)?;
+        let mut outcome = self.outcome(load, counting)?;
         outcome.cpu = children_cpu()?.saturating_sub(cpu_before);
         outcome.elapsed = began.elapsed();
         Ok(outcome)
@@ -133,7 +142,7 @@ impl Pgbench {
     /// Starts clients that run `script` until the processes are dropped, and waits until all of them are connected.
     pub fn hold(&self, clients: usize, script: &Script, url: &Url, scale: u32) -> Result<(Vec<Running>, String)> {
         let load = Load::new(script.clone(), clients, HOLD_SECONDS);
-        let mut parts = self.start("pgbench-holding", &load, url, None, scale)?;
+        let mut parts = self.start("pgbench-holding", &load, url, Log { rate: None, scale }, HOLD_SECONDS)?;
         let (mut connected_max, mut next_count) = (0, Instant::now());
         let patience = HOLD_PATIENCE + HOLD_PATIENCE_PER_CLIENT * u32::try_from(clients).unwrap_or(u32::MAX);
         let ready = self.interrupt.wait_for(patience, || {
@@ -149,18 +158,18 @@ impl Pgbench {
                 next_count = Instant::now() + HOLD_COUNT_EVERY;
             }
             // pgbench reports progress once all are connected.
-            Ok(all_measuring_since(&parts).map(drop))
+            Ok(parts.iter().all(Part::has_begun).then_some(()))
         })?;
         if ready.is_none() {
             bail!("only about {connected_max} of {clients} connections came in within {} s", patience.as_secs());
         }
-        let command = command_of(&parts);
+        let command = command_of(&parts, HOLD_SECONDS);
         Ok((parts.into_iter().map(|part| part.running).collect(), command))
     }
 
     /// Starts a process for each node, which share clients and threads as evenly as whole numbers can; a node that would have no
     /// client has no process.
-    fn start(&self, name: &str, load: &Load, url: &Url, sampling_rate: Option<f64>, scale: u32) -> Result<Vec<Part>> {
+    fn start(&self, name: &str, load: &Load, url: &Url, log: Log, seconds: u64) -> Result<Vec<Part>> {
         let mut nodes = url.nodes();
         nodes.truncate(load.clients.max(1));
         let count = nodes.len();
@@ -169,13 +178,15 @@ impl Pgbench {
         let mut parts = Vec::with_capacity(count);
         for (index, node) in nodes.into_iter().enumerate() {
             let clients = load.clients / count + usize::from(index < load.clients % count);
+            let whole_clients = load.clients;
             let load = Load { clients, threads, ..load.clone() };
-            let arguments = self.arguments(&load, sampling_rate, scale);
+            let part_of_rate = place(clients) / place(whole_clients.max(1));
+            let load = Load { rate: load.rate.map(|rate| rate * part_of_rate), ..load };
+            let command = shown(&load, &node, &self.arguments(&load, log, SECONDS));
+            let arguments = self.arguments(&load, log, &seconds.to_string());
             let name = if index == 0 { name.to_owned() } else { format!("{name}-{}", index + 1) };
             let running = self.start_one(&name, &script, &node, &arguments)?;
-            let command = shown(&load, &node, &arguments);
-            let threads = self.threads(&load);
-            parts.push(Part { url: node, command, threads, running, status: None, measuring_since: None });
+            parts.push(Part::new(node, command, self.threads(&load), running));
         }
         Ok(parts)
     }
@@ -219,20 +230,23 @@ impl Pgbench {
         command
     }
 
-    /// All but script and endpoint. Progress once a second shows when measuring began, and what was done should it hang.
-    fn arguments(&self, load: &Load, sampling_rate: Option<f64>, scale: u32) -> Vec<String> {
+    /// All but script and endpoint. Progress once a second shows when it is warm, and what was done since.
+    fn arguments(&self, load: &Load, log: Log, seconds: &str) -> Vec<String> {
         let mut text = format!("-n -M {} -c {} -j {} -P 1", load.protocol, load.clients, self.threads(load));
         match load.transactions {
             Some(transactions) => text.push_str(&format!(" -t {transactions}")),
-            None => text.push_str(&format!(" -T {}", load.seconds)),
+            None => text.push_str(&format!(" -T {seconds}")),
+        }
+        if let Some(rate) = load.rate {
+            text.push_str(&format!(" -R {rate}"));
         }
         if load.connect {
             text.push_str(" -C");
         }
         if load.script != Script::SelectOnly {
-            text.push_str(&format!(" -s {scale}"));
+            text.push_str(&format!(" -s {}", log.scale));
         }
-        match sampling_rate {
+        match log.rate {
             Some(rate) if rate < 1.0 => text.push_str(&format!(" -l --log-prefix={LOG_PREFIX} --sampling-rate={rate}")),
             Some(_) => text.push_str(&format!(" -l --log-prefix={LOG_PREFIX}")),
             None => {}
@@ -249,7 +263,9 @@ impl Pgbench {
             #[expect(clippy::cast_precision_loss)]
             Some(each) => f64::from(each) * load.clients as f64,
             #[expect(clippy::cast_precision_loss)]
-            None => manner.tps_guess.unwrap_or(TPS_PER_CORE_GUESS * self.cores as f64) * load.seconds as f64,
+            None => {
+                load.rate.or(manner.tps_guess).unwrap_or(TPS_PER_CORE_GUESS * self.cores as f64) * load.seconds as f64
+            }
         };
         let rate = (LOGGED_MAX / transactions.max(1.0)).clamp(SAMPLING_RATE_MIN, 1.0);
         // Two digits: it stands in a command that people read.
@@ -258,38 +274,45 @@ impl Pgbench {
     }
 
     /// What all parts did together; those that still run end here.
-    fn outcome(&self, load: &Load, parts: Vec<Part>, patience: Duration) -> Result<Outcome> {
+    fn outcome(&self, load: &Load, counting: Counting) -> Result<Outcome> {
+        let counted = counting.counted();
         let mut outcome = Outcome {
-            command: command_of(&parts),
-            threads: parts.iter().map(|part| part.threads).sum(),
-            began_apart: began_apart(&parts),
+            command: counting.command(),
+            threads: counting.parts.iter().map(|part| part.threads).sum(),
+            began_apart: counting.began_apart(),
             ..Outcome::default()
         };
-        let mut summaries = Vec::with_capacity(parts.len());
-        for part in parts {
-            let output = part.running.output();
-            let summary = Summary::read(&output).or_else(|| Summary::of_progress(&output));
-            let transactions = summary.as_ref().map_or(0, |summary| summary.transactions);
-            for (kind, count) in part.errors(transactions, patience) {
-                *outcome.errors.entry(kind).or_default() += count;
-            }
-            summaries.extend(summary);
+        let summaries: Vec<Summary> = counting.parts.iter().filter_map(Part::summary).collect();
+        let summary = Summary::of_all(&summaries).unwrap_or_default();
+        for (kind, count) in counting.parts.iter().flat_map(|part| errors_of(part, summary.transactions)) {
+            *outcome.errors.entry(kind).or_default() += count;
         }
-        let summary = Summary::of_all(&summaries);
-        outcome.latency = if load.connect { None } else { self.latency(summary.as_ref())? };
-        self.logs().remove()?;
-        let summary = summary.unwrap_or_default();
+        // Ends what still runs, and with it what it writes.
+        drop(counting.parts);
         (outcome.transactions, outcome.tps) = (summary.transactions, summary.tps);
-        (outcome.mean_us, outcome.connect_ms) = (summary.mean_ms.map(|mean_ms| mean_ms * 1000.0), summary.connect_ms);
+        let mut mean_ms = summary.mean_ms;
+        outcome.connect_ms = summary.connect_ms;
+        let window = counted.as_ref().map(|counted| counted.window.clone());
+        if let Some(counted) = counted {
+            (outcome.transactions, outcome.tps) = (whole(counted.transactions), counted.tps);
+            (outcome.series, mean_ms) = (counted.series, counted.mean_ms);
+            // Many clients may take longer for a transaction than the whole measurement: that is no throughput of zero.
+            if counted.tps <= 0.0 && outcome.errors.is_empty() {
+                outcome.errors.insert(NOTHING_ENDED.to_owned(), 1);
+            }
+        }
+        outcome.latency = if load.connect { None } else { self.latency(mean_ms, window.as_ref())? };
+        self.logs().remove()?;
+        outcome.mean_us = mean_ms.map(|mean_ms| mean_ms * 1000.0);
         Ok(outcome)
     }
 
-    fn latency(&self, summary: Option<&Summary>) -> Result<Option<Latency>> {
-        let histogram = self.logs().histogram()?;
+    fn latency(&self, mean_ms: Option<f64>, window: Option<&Range<SystemTime>>) -> Result<Option<Latency>> {
+        let histogram = self.logs().histogram(window)?;
         if histogram.is_empty() {
             return Ok(None);
         }
-        let mean_us = summary.and_then(|summary| summary.mean_ms).map_or(histogram.mean(), |ms| ms * 1000.0);
+        let mean_us = mean_ms.map_or(histogram.mean(), |ms| ms * 1000.0);
         #[expect(clippy::cast_precision_loss)]
         let quantile = |part| histogram.value_at_quantile(part) as f64;
         let p99_us = (histogram.len() >= LOGGED_FOR_P99_MIN).then(|| quantile(0.99));
@@ -301,74 +324,32 @@ impl Pgbench {
     }
 }
 
-/// A run of pgbench as it goes on.
-pub struct Progress {
-    /// Of its processes: one for each node.
-    pub pids: Vec<Pid>,
-    /// When all clients were connected and counting began.
-    pub measuring_since: Option<Instant>,
+/// What pgbench is told beside the load: of its log of transactions, and `:scale`.
+#[derive(Clone, Copy)]
+struct Log {
+    /// The part of transactions that is logged; `None`: none.
+    rate: Option<f64>,
+    scale: u32,
 }
 
-/// One process of a run.
-struct Part {
-    url: Url,
-    command: String,
-    threads: usize,
-    running: Running,
-    status: Option<ExitStatus>,
-    measuring_since: Option<Instant>,
-}
-
-impl Part {
-    fn look(&mut self) -> Result<()> {
-        if self.status.is_none() {
-            self.status = self.running.ended()?;
+/// What went wrong, also where pgbench itself does not say so. `transactions`: those of all parts.
+fn errors_of(part: &Part, transactions: u64) -> BTreeMap<String, u64> {
+    let mut errors = part.error_kinds();
+    let own = match part.status {
+        None => Some("pgbench did not end: a transaction took a minute longer than the measurement".to_owned()),
+        Some(_) if !errors.is_empty() => None,
+        Some(status) if !status.success() => {
+            let words = part.url.hide_password(&part.running.last_words());
+            Some(format!("pgbench failed ({status}): {words}"))
         }
-        if self.measuring_since.is_none()
-            && let Some(after) = first_progress(&self.running.output())
-        {
-            self.measuring_since = Instant::now().checked_sub(after);
-        }
-        Ok(())
-    }
-
-    fn error_kinds(&self) -> BTreeMap<String, u64> {
-        errors::kinds(&self.url.hide_password(&self.running.output()))
-    }
-
-    /// What went wrong, also where pgbench itself does not say so.
-    fn errors(&self, transactions: u64, patience: Duration) -> BTreeMap<String, u64> {
-        let mut errors = self.error_kinds();
-        let own = match self.status {
-            None => Some(format!("pgbench did not end within {} s", patience.as_secs())),
-            Some(_) if !errors.is_empty() => None,
-            Some(status) if !status.success() => {
-                let words = self.url.hide_password(&self.running.last_words());
-                Some(format!("pgbench failed ({status}): {words}"))
-            }
-            // Many clients may take longer to connect than the whole measurement: that is no throughput of zero.
-            Some(_) => (transactions == 0).then(|| NOTHING_ENDED.to_owned()),
-        };
-        errors.extend(own.map(|kind| (kind, 1)));
-        errors
-    }
+        Some(_) => (transactions == 0).then(|| NOTHING_ENDED.to_owned()),
+    };
+    errors.extend(own.map(|kind| (kind, 1)));
+    errors
 }
 
-/// When the last of them began; `None` until then.
-fn all_measuring_since(parts: &[Part]) -> Option<Instant> {
-    let all: Option<Vec<Instant>> = parts.iter().map(|part| part.measuring_since).collect();
-    all?.into_iter().max()
-}
-
-fn began_apart(parts: &[Part]) -> Duration {
-    let began = || parts.iter().filter_map(|part| part.measuring_since);
-    began().max().zip(began().min()).map_or(Duration::ZERO, |(last, first)| last - first)
-}
-
-/// As a reader would repeat it.
-fn command_of(parts: &[Part]) -> String {
-    let commands: Vec<&str> = parts.iter().map(|part| part.command.as_str()).collect();
-    commands.join(" & ")
+fn whole(number: f64) -> u64 {
+    crate::statistics::count(number).try_into().unwrap_or(u64::MAX)
 }
 
 /// Long beyond any measurement; held connections end with the value that holds them.
@@ -410,20 +391,25 @@ mod tests {
 
     #[test]
     fn the_arguments_say_what_was_asked() {
+        let arguments = |load: &Load| {
+            let log = Log { rate: pgbench().sampling_rate(load, Manner::default()), scale: 7 };
+            pgbench().arguments(load, log, "2").join(" ")
+        };
         let text = Script::Text { name: "lookup", text: String::new() };
         let load = Load { connect: true, ..Load::new(text, 3, 2) };
-        let arguments = pgbench().arguments(&load, pgbench().sampling_rate(&load, Manner::default()), 7).join(" ");
-        assert_eq!(arguments, "-n -M simple -c 3 -j 3 -P 1 -T 2 -C -s 7");
+        assert_eq!(arguments(&load), "-n -M simple -c 3 -j 3 -P 1 -T 2 -C -s 7");
         let load =
             Load { transactions: Some(10), protocol: Protocol::Prepared, ..Load::new(Script::SelectOnly, 64, 0) };
-        let arguments = pgbench().arguments(&load, pgbench().sampling_rate(&load, Manner::default()), 7).join(" ");
-        assert_eq!(arguments, "-n -M prepared -c 64 -j 4 -P 1 -t 10 -l --log-prefix=transactions");
+        assert_eq!(arguments(&load), "-n -M prepared -c 64 -j 4 -P 1 -t 10 -l --log-prefix=transactions");
+        let open = Load { rate: Some(500.0), ..Load::new(Script::SelectOnly, 64, 10) };
+        assert_eq!(arguments(&open), "-n -M simple -c 64 -j 4 -P 1 -T 2 -R 500 -l --log-prefix=transactions");
     }
 
     #[test]
     fn so_many_transactions_are_logged_as_a_quantile_needs() {
         let load = Load::new(Script::SelectOnly, 8, 10);
-        let rate = |tps| pgbench().sampling_rate(&load, Manner { tps_guess: Some(tps), scale: 1 }).unwrap();
+        let rate =
+            |tps| pgbench().sampling_rate(&load, Manner { tps_guess: Some(tps), scale: 1, warm_up: None }).unwrap();
         assert_eq!((rate(50.0), rate(100_000.0), rate(33_333.0)), (1.0, 0.1, 0.3));
     }
 }

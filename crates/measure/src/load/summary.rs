@@ -2,12 +2,37 @@
 //!
 //! Does not know how pgbench is run.
 
-use std::time::Duration;
+/// A second of a run, as a line of `-P 1` has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Second {
+    pub tps: f64,
+    /// Absent where no transaction ended in it.
+    pub mean_ms: Option<f64>,
+}
 
-/// After how many seconds the first line of `-P` says that it was written.
-pub fn first_progress(output: &str) -> Option<Duration> {
-    let line = output.lines().find_map(|line| line.strip_prefix("progress: "))?;
-    Duration::try_from_secs_f64(line.split(' ').next()?.parse().ok()?).ok()
+/// All seconds so far, from `progress: 2.0 s, 812.0 tps, lat 1.228 ms stddev 0.2, 0 failed`. A line that came late stands for all
+/// seconds since the one before it.
+pub fn seconds(output: &str) -> Vec<Second> {
+    let mut seconds = Vec::new();
+    // The last line may be half written.
+    let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+    for line in whole.lines().filter_map(|line| line.strip_prefix("progress: ")) {
+        let Some((until, second)) = read_second(line) else { continue };
+        let missing = crate::statistics::count(until).saturating_sub(seconds.len());
+        seconds.extend(std::iter::repeat_n(second, missing.min(SECONDS_LATE_MAX)));
+    }
+    seconds
+}
+
+/// A line that stands for more is not one of pgbench's.
+const SECONDS_LATE_MAX: usize = 600;
+
+fn read_second(line: &str) -> Option<(f64, Second)> {
+    let mut parts = line.split(", ");
+    let until = parts.next()?.strip_suffix(" s")?.parse().ok()?;
+    let tps = parts.next()?.strip_suffix(" tps")?.parse().ok()?;
+    let mean_ms = parts.next().and_then(|part| part.strip_prefix("lat ")?.split(' ').next()?.parse::<f64>().ok());
+    Some((until, Second { tps, mean_ms: mean_ms.filter(|mean| mean.is_finite() && tps > 0.0) }))
 }
 
 /// What pgbench prints at the end, also when some of its clients were aborted.
@@ -48,17 +73,12 @@ impl Summary {
         (!parts.is_empty()).then_some(Summary { transactions, tps, mean_ms, connect_ms })
     }
 
-    /// From the lines of `-P 1`: `progress: 2.0 s, 812.0 tps, lat 1.228 ms stddev 0.2, 0 failed`.
-    pub fn of_progress(output: &str) -> Option<Summary> {
-        let lines = output.lines().filter_map(|line| line.strip_prefix("progress: "));
-        let tps: Vec<f64> =
-            lines.filter_map(|line| line.split(", ").nth(1)?.strip_suffix(" tps")?.parse().ok()).collect();
-        if tps.is_empty() {
-            return None;
-        }
-        let sum: f64 = tps.iter().sum();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-        Some(Summary { transactions: sum.round() as u64, tps: sum / tps.len() as f64, ..Summary::default() })
+    /// Of a run that did not come to its end, from its seconds.
+    pub fn of_seconds(seconds: &[Second]) -> Option<Summary> {
+        let rates: Vec<f64> = seconds.iter().map(|second| second.tps).collect();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let transactions = rates.iter().sum::<f64>().round() as u64;
+        Some(Summary { transactions, tps: crate::statistics::mean(&rates)?, ..Summary::default() })
     }
 }
 
@@ -95,10 +115,21 @@ mod tests {
     #[test]
     fn a_run_without_an_end_has_what_progress_said() {
         let output = "progress: 1.0 s, 100.0 tps, lat 1.2 ms stddev 0.1, 0 failed\n\
-                      progress: 2.0 s, 300.0 tps, lat 1.2 ms stddev 0.1, 0 failed\n";
-        let summary = Summary::of_progress(output).unwrap();
+                      progress: 2.0 s, 300.0 tps, lat 1.4 ms stddev 0.1, 0 failed\nprogress: 3.0 s, 9";
+        let all = seconds(output);
+        assert_eq!(all, [(100.0, 1.2), (300.0, 1.4)].map(|(tps, ms)| Second { tps, mean_ms: Some(ms) }));
+        let summary = Summary::of_seconds(&all).unwrap();
         assert_eq!((summary.transactions, summary.tps), (400, 200.0));
-        assert_eq!(first_progress(output), Some(Duration::from_secs(1)));
-        assert_eq!(Summary::of_progress("starting\n"), None);
+        assert_eq!(Summary::of_seconds(&seconds("starting\n")), None);
+    }
+
+    #[test]
+    fn a_second_without_a_transaction_and_one_that_came_late_are_seconds() {
+        let output = "progress: 1.0 s, 0.0 tps, lat -nan ms stddev -nan, 0 failed\n\
+                      progress: 3.1 s, 50.0 tps, lat 20.0 ms stddev 0.1, 0 failed\n";
+        let late = Second { tps: 50.0, mean_ms: Some(20.0) };
+        assert_eq!(seconds(output), [Second { tps: 0.0, mean_ms: None }, late, late]);
+        let throttled = "progress: 1.0 s, 9.8 tps, lat 2.1 ms stddev 0.5, 0 failed, lag 0.1 ms\n";
+        assert_eq!(seconds(throttled), [Second { tps: 9.8, mean_ms: Some(2.1) }]);
     }
 }

@@ -51,6 +51,16 @@ pub struct Estimate {
     pub how: String,
     pub sources: Vec<Cited>,
     pub measured: bool,
+    /// Between which it lies in 95 of 100 cases, where that is known.
+    pub between: Option<(f64, f64)>,
+    /// Measured once, quickly or doubtfully.
+    pub weak: bool,
+}
+
+impl Estimate {
+    fn new(value: f64, how: String, sources: Vec<Cited>, measured: bool) -> Estimate {
+        Estimate { value, how, sources, measured, between: None, weak: false }
+    }
 }
 
 /// Published peaks per core, in short.
@@ -86,7 +96,8 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
         }
         how.push_str(&reservations(peak.rounds, &peak.doubts));
         let sources = vec![run(facts, &peak.experiment, &peak.date)];
-        return Some(Estimate { value: peak.enough, how, sources, measured: true });
+        let weak = peak.rounds < 2 || peak.quick || !peak.doubts.is_empty();
+        return Some(Estimate { between: peak.between, weak, ..Estimate::new(peak.enough, how, sources, true) });
     }
     let cores = facts.machine.cores?;
     let per_core = (PER_CORE_WITHOUT_WAITING * PER_CORE_OVER_A_NETWORK).sqrt();
@@ -102,14 +113,14 @@ pub fn busy_connections(facts: &Facts) -> Option<Estimate> {
         number((per_core * cores).ceil()),
     );
     let sources = vec![FREUND_2020.into(), MICROSOFT_2026.into()];
-    Some(Estimate { value: (per_core * cores).ceil(), how, sources, measured: false })
+    Some(Estimate::new((per_core * cores).ceil(), how, sources, false))
 }
 
 /// Of the run that measured memory.
 fn measured_mib(facts: &Facts, figure: &ConnectionMemory, what: &str) -> Estimate {
     let how = format!("{} MiB for {what}, measured{}", number(figure.mib), reservations(figure.rounds, &figure.doubts));
     let sources = facts.runs.memory.iter().map(|memory| run(facts, &memory.experiment, &memory.date)).collect();
-    Estimate { value: figure.mib, how, sources, measured: true }
+    Estimate::new(figure.mib, how, sources, true)
 }
 
 /// MiB of a connection that does nothing.
@@ -123,15 +134,10 @@ pub fn idle_mib(facts: &Facts) -> Estimate {
             number(backends.median_mib),
             number(crate::experiments::places::floats(&[backends.backends])[0])
         );
-        return Estimate {
-            value: backends.median_mib,
-            how,
-            sources: look(facts).into_iter().collect(),
-            measured: true,
-        };
+        return Estimate::new(backends.median_mib, how, look(facts).into_iter().collect(), true);
     }
     let how = "5 MB for an idle connection, the upper end of a published range of 2 to 5 MB".to_owned();
-    Estimate { value: IDLE_MB * MIB_PER_MB, how, sources: vec![MICROSOFT_2026.into()], measured: false }
+    Estimate::new(IDLE_MB * MIB_PER_MB, how, vec![MICROSOFT_2026.into()], false)
 }
 
 /// MiB of a connection at work, at the least what sorting within `work_mem` takes.
@@ -141,7 +147,7 @@ pub fn active_mib(facts: &Facts) -> Estimate {
         measured_mib(facts, figure, "a connection at work")
     } else {
         let how = "20 MB for a connection at work, the upper end of a published range of 10 to 20 MB".to_owned();
-        Estimate { value: ACTIVE_MB * MIB_PER_MB, how, sources: vec![MICROSOFT_2026.into()], measured: false }
+        Estimate::new(ACTIVE_MB * MIB_PER_MB, how, vec![MICROSOFT_2026.into()], false)
     };
     let settings = facts.server.as_ref().map(|server| &server.settings);
     if let Some((settings, work_mem)) = settings.and_then(|settings| Some((settings, settings.work_mem_mib?))) {
@@ -178,7 +184,7 @@ pub fn memory_for_connections(facts: &Facts) -> Option<Estimate> {
         size(shared),
         size(value)
     );
-    Some(Estimate { value, how, sources: vec![super::manual::MEMORY], measured: false })
+    Some(Estimate::new(value, how, vec![super::manual::MEMORY], false))
 }
 
 /// MiB as people read them.

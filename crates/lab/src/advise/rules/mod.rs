@@ -97,6 +97,8 @@ pub struct Setting {
 pub enum Sure {
     /// A run of the lab measured it.
     Measured,
+    /// The same, but in one round, with the smallest sizes, or with doubts.
+    Once,
     /// Seen while looking, for some seconds: other hours may differ.
     Seen,
     /// Computed from settings and sizes.
@@ -109,6 +111,9 @@ impl Sure {
     pub fn words(self) -> &'static str {
         match self {
             Sure::Measured => "measured by a run of the lab",
+            Sure::Once => {
+                "measured by a run of the lab, but once, quickly or doubtfully: measure it again before you rely on it"
+            }
             Sure::Seen => "seen during a short look; other hours may differ",
             Sure::Computed => "computed from settings and sizes",
             Sure::Start => "a place to begin from, taken from others' measurements: measure your own",

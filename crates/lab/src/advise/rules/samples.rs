@@ -15,6 +15,7 @@ pub fn peak(experiment: &str, connections: f64, enough: f64) -> MeasuredPeak {
         connections,
         enough,
         cores: 2.0,
+        rounds: 3,
         ..MeasuredPeak::default()
     }
 }

@@ -160,7 +160,7 @@ pub fn run(experiment: &str) -> Record {
             virtual_machine: true,
         },
         pgbench: "pgbench (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)".to_owned(),
-        sizes: Some(Sizes { preset: Preset::Machine, seconds: 5, rounds: 3, scale: 20 }),
+        sizes: Some(Sizes { preset: Preset::Machine, seconds: 5, rounds: 3, rounds_max: 3, scale: 20 }),
     })
 }
 
@@ -191,6 +191,7 @@ fn rounds(experiment: &str, series: &str, target: &str, x: f64, all: &[(&str, f6
         values: all.iter().map(|(key, value)| ((*key).to_owned(), value * factor)).collect(),
         errors: BTreeMap::new(),
         doubts: Vec::new(),
+        ..Point::default()
     };
     [(1, 1.0), (2, 0.94), (3, 1.05)].map(round).into()
 }
