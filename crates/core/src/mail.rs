@@ -75,6 +75,10 @@ pub(crate) enum Letter {
     Fill {
         pool: Arc<PoolName>,
     },
+    /// A cluster's catalogue is due to be looked at, and none of this pool's servers is idle here: is there one?
+    FillOne {
+        pool: Arc<PoolName>,
+    },
     /// A server of mine is gone. `tried`: it was the one that was tried there, and nobody has heard how that ended.
     PermitBack {
         pool: Arc<PoolName>,

@@ -31,10 +31,24 @@ pub enum Planted {
     KeepLimits,
     /// Has a client's own server tell what it listens to also where the pool's listener does.
     HearTwice,
+    /// Sends what has a key to another node than its owner.
+    MissOwner,
+    /// Sends what only the coordinator does to any node.
+    SpreadAll,
+    /// Keeps to itself the BEGIN that it has answered.
+    LoseBegin,
+    /// Begins a transaction and forgets what its client has said of it.
+    ForgetModes,
+    /// Ends an empty transaction in words, and begins it with the next one's statement.
+    KeepBegun,
+    /// Takes names for what they were when a client makes a table.
+    OverlookTables,
+    /// Reads a cluster's catalogue once and for all.
+    KeepTopology,
 }
 
 impl Planted {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 21] = [
         Self::ShareServer,
         Self::DropReply,
         Self::LateCancel,
@@ -49,5 +63,12 @@ impl Planted {
         Self::OverlookLocks,
         Self::KeepLimits,
         Self::HearTwice,
+        Self::MissOwner,
+        Self::SpreadAll,
+        Self::LoseBegin,
+        Self::ForgetModes,
+        Self::KeepBegun,
+        Self::OverlookTables,
+        Self::KeepTopology,
     ];
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::postgres::Belief;
 use crate::postgres::language::Tag;
+use crate::routes::Routes;
 
 /// A broken law: which, and what was seen.
 #[derive(Debug, Clone)]
@@ -45,6 +46,8 @@ pub struct Checks {
     listening: BTreeMap<u32, Listening>,
     /// Types that are in no committed table, and the client that made them.
     uncommitted: BTreeMap<u32, u32>,
+    /// Where statements come to in a cluster.
+    pub routes: Routes,
 }
 
 /// What one client listens to, in this cluster's database, as a session of its own would.

@@ -16,7 +16,7 @@ impl World {
         let cluster = self.cluster_of(index);
         let client_link = self.new_link(Remote::Client(index));
         let server_link = self.new_link(Remote::Backend(self.backends.len()));
-        self.backends.push(Some(Backend::new(server_link, cluster)));
+        self.backends.push(Some(Backend::new(server_link, cluster, None)));
         self.pairs[client_link] = Some(server_link);
         self.pairs[server_link] = Some(client_link);
         let client = &mut self.clients[index];

@@ -9,11 +9,14 @@
 use std::sync::Arc;
 
 use weir_core::auth::Secret;
-use weir_core::settings::{AuthType, ConfigRow, Database, LogSettings, PoolMode, SessionState, TlsMode, UserSettings};
+use weir_core::settings::{
+    AuthType, ClusterKind, ConfigRow, Database, LogSettings, PoolMode, Route, SessionState, TlsMode, UserSettings,
+};
 use weir_core::time::Duration;
 use weir_core::{Endpoint, Settings};
 
 use crate::plan::{ADMIN, CROWD, password};
+use crate::postgres::sharded::SHARDED;
 use crate::postgres::{QUESTION, ServerAuth, UNREPORTED};
 use crate::rng::Rng;
 use crate::scram;
@@ -51,6 +54,8 @@ pub struct Frame {
     pub looks_up: bool,
     /// A database stands as `*`: one that was removed would lead there, to another server's tables.
     pub fallback: bool,
+    /// The first of the databases is a cluster. What else is drawn does not depend on it.
+    pub sharded: bool,
 }
 
 /// The name that a database has here.
@@ -80,6 +85,7 @@ impl Frame {
             odd_resets: rng.chance(200),
             fallback: rng.chance(150),
             looks_up: rng.clone().chance(300),
+            sharded: Rng::new(u64::from_be_bytes(rng.clone().bytes())).chance(250),
             databases,
         }
     }
@@ -371,8 +377,16 @@ impl Frame {
             "/*connect*/ FAIL",
             "/*connect*/ SET statement_timeout TO '8s'",
         ];
+        if self.sharded && name == SHARDED {
+            database.cluster = Some(ClusterKind::Citus);
+            database.route = self.route(rng);
+        }
         database.connect_query = rng.chance(150).then(|| (*rng.pick(&QUERIES)).into());
         database
+    }
+
+    fn route(&self, rng: &mut Rng) -> Option<Route> {
+        *rng.pick(&[None, None, None, Some(Route::Owner), Some(Route::Any), Some(Route::Coordinator)])
     }
 
     /// Several ways to one server, some of which lead nowhere.
@@ -405,6 +419,7 @@ impl Frame {
         UserSettings {
             pool_mode: None,
             session_state: None,
+            fan_out_pool_size: None,
             route: None,
             pool_size: rng.chance(300).then(|| rng.between(least, 4) as u32),
             reserve_pool_size: rng.chance(300).then(|| rng.below(3) as u32),

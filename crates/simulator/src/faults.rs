@@ -7,11 +7,10 @@ use std::sync::Arc;
 use weir_core::time::{Duration, Time};
 use weir_core::{ClientId, Command, Input, Settings};
 
-use crate::draws::name_here;
 use crate::driver::Todo;
 use crate::network::{LinkId, Remote};
 use crate::plan::Plan;
-use crate::world::{Event, World};
+use crate::world::{Event, PoolOf, World};
 
 /// So long before a server is connected to it may have been allowed: the word of it is on its way, or waits for its worker.
 const PERMIT_OLD: Duration = Duration::from_millis(100);
@@ -25,6 +24,8 @@ pub enum Fault {
     Resume,
     Reload,
     Shutdown(Command),
+    /// Rows of a cluster go to another node.
+    Moves,
 }
 
 /// A name leads elsewhere than to where all servers are.
@@ -38,6 +39,7 @@ impl World {
             let first = self.rng.spread(self.plan.fault_every_us);
             self.at(Time(first), Event::Fault(Fault::Any));
         }
+        self.schedule_moves();
         if self.rng.chance(200) {
             let at = self.rng.below(self.plan.active_us);
             self.at(Time(at), Event::Fault(Fault::Reload));
@@ -63,6 +65,7 @@ impl World {
             }
             Fault::ServerUp(cluster) => self.clusters[cluster].up = true,
             Fault::Resume => self.resume(),
+            Fault::Moves => self.something_moves(),
             Fault::Reload if self.quiet => {}
             Fault::Reload => {
                 self.counts.faults.add("reload");
@@ -152,6 +155,13 @@ impl World {
     /// A whole server dies, all its backends with it, and comes back later.
     fn crash(&mut self) {
         let cluster = self.rng.index(self.clusters.len());
+        self.goes_down(cluster);
+        let pause = self.rng.spread(1_000_000);
+        self.at(self.now + Duration(pause), Event::Fault(Fault::ServerUp(cluster)));
+    }
+
+    /// It answers nobody any more.
+    pub fn goes_down(&mut self, cluster: usize) {
         self.counts.faults.add("server crash");
         self.trace(|| format!("server {cluster} crashes"));
         self.clusters[cluster].up = false;
@@ -161,8 +171,6 @@ impl World {
                 self.reset_link(link);
             }
         }
-        let pause = self.rng.spread(1_000_000);
-        self.at(self.now + Duration(pause), Event::Fault(Fault::ServerUp(cluster)));
     }
 
     /// pg_terminate_backend of somebody.
@@ -219,8 +227,7 @@ impl World {
 
     /// The pooler has opened a session on a server: are the limits kept? Those of when it was allowed to, or since: what stands by wider ones of
     /// before counts.
-    pub fn session_opened(&mut self, link: LinkId, database: String, user: String) {
-        let pool = (name_here(&database).to_owned(), user);
+    pub fn session_opened(&mut self, link: LinkId, pool: PoolOf) {
         self.sessions.insert(link, pool.clone());
         let begun = Time(self.links[link].made_at.0.saturating_sub(PERMIT_OLD.0));
         self.limits_hold(&pool, begun);
@@ -234,16 +241,15 @@ impl World {
         }
     }
 
-    fn limits_hold(&mut self, pool: &(String, String), since: Time) {
-        let (database, user) = pool;
+    fn limits_hold(&mut self, pool: &PoolOf, since: Time) {
+        let (database, user, _) = pool;
         let most = |limit: &dyn Fn(&Settings) -> u32| {
             let limits: Vec<u32> = self.followed_since(since).map(limit).collect();
             // Zero is no limit.
             if limits.contains(&0) { 0 } else { limits.into_iter().max().unwrap_or(0) }
         };
-        let count = |matches: &dyn Fn(&(String, String)) -> bool| {
-            self.sessions.values().filter(|pool| matches(pool)).count() as u32
-        };
+        let count =
+            |matches: &dyn Fn(&PoolOf) -> bool| self.sessions.values().filter(|pool| matches(pool)).count() as u32;
         let size =
             |settings: &Settings| Plan::pool_size(settings, database, user) + Plan::reserve(settings, database, user);
         let counts = [

@@ -7,12 +7,13 @@ use weir_core::{Command, Side};
 use crate::client::{Client, Habits, Identity, Role};
 use crate::driver::{Stand, Todo};
 use crate::plan::Plan;
+use crate::postgres::backend::Backend;
 use crate::world::{Event, World};
 
 /// No timeout of the settings is longer than a waiter may take to be served or told; calm runs have work only.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// How long a fresh client may take when nothing is wrong. Includes one server_login_retry and a connect timeout.
-const FRESH_PATIENCE: Duration = Duration::from_secs(90);
+pub const FRESH_PATIENCE: Duration = Duration::from_secs(90);
 /// How long a login may take in the end, where it might take for ever before.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(120);
 /// How long after the last client everything must be clean.
@@ -27,17 +28,18 @@ impl World {
         self.calm_down();
         self.everyone_served();
         self.everyone_leaves();
+        self.cluster_settles();
         self.fresh_pools();
         self.all_is_clean();
         self.counts.virtual_us = self.now.0;
     }
 
-    fn failed(&self) -> bool {
+    pub fn failed(&self) -> bool {
         self.checks.violation.is_some()
     }
 
     /// Waits in steps until a condition holds; false if it does not in time.
-    fn wait_for(&mut self, patience: Duration, condition: impl Fn(&Self) -> bool) -> bool {
+    pub fn wait_for(&mut self, patience: Duration, condition: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + patience;
         while !self.failed() && !condition(self) {
             if self.now >= end {
@@ -182,6 +184,11 @@ impl World {
         self.no_client_left();
     }
 
+    pub fn has_clients(&self) -> bool {
+        let conns = self.hosts.iter().flat_map(|host| host.conns.values());
+        conns.filter_map(|conn| conn.link).any(|link| !self.is_server(link))
+    }
+
     fn no_client_left(&mut self) {
         for (index, host) in self.hosts.iter().enumerate() {
             let left = host.conns.iter().find(|(_, conn)| conn.link.is_some_and(|link| !self.is_server(link)));
@@ -271,11 +278,16 @@ impl World {
         self.no_client_left();
         self.nothing_unread();
         self.limits_hold_at_rest();
-        let busy = self.backends.iter().flatten().find(|backend| backend.is_session() && backend.busy());
-        if let Some(backend) = busy {
+        // A cluster's catalogue may just be looked at.
+        self.wait_for(Duration::from_secs(2), |world| world.in_work().is_none());
+        if let Some(backend) = self.in_work() {
             let text = format!("backend {} of {}/{} is left in work", backend.pid, backend.database, backend.user);
             self.checks.fail("servers are left clean", text);
         }
+    }
+
+    fn in_work(&self) -> Option<&Backend> {
+        self.backends.iter().flatten().find(|backend| backend.is_session() && backend.busy())
     }
 
     /// A shutdown that waits may wait for clients that stay; when they have left, it must end.

@@ -19,8 +19,10 @@ pub mod plan;
 pub mod postgres;
 pub mod report;
 pub mod rng;
+mod routes;
 pub mod scaling;
 mod scram;
+mod shards;
 pub mod trace;
 mod traffic;
 pub mod world;
@@ -56,7 +58,12 @@ pub struct Outcome {
 }
 
 /// Changes whenever the same seed means another run, so that a kept seed can tell whether it still means what it did.
-pub const GENERATOR_VERSION: u32 = 11;
+pub const GENERATOR_VERSION: u32 = 12;
+
+/// Whether one of a seed's databases is a cluster.
+pub fn has_cluster(seed: u64) -> bool {
+    Plan::new(&mut Rng::new(seed), None).sharded.is_some()
+}
 
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, options: Options) -> Outcome {

@@ -13,7 +13,7 @@ use clap::Parser;
 use weir_simulator::pipelines;
 use weir_simulator::report::Counts;
 use weir_simulator::scaling::{self, Case};
-use weir_simulator::{GENERATOR_VERSION, Options, Outcome, memory, run_seed};
+use weir_simulator::{GENERATOR_VERSION, Options, Outcome, has_cluster, memory, run_seed};
 
 #[global_allocator]
 static ALLOCATOR: memory::Counting = memory::Counting;
@@ -44,6 +44,9 @@ struct Arguments {
     /// Leave the pooler out: a check of the simulated ends
     #[arg(long)]
     direct: bool,
+    /// Only seeds of which a database is a cluster
+    #[arg(long)]
+    clusters: bool,
     /// Go on after a failing seed
     #[arg(long)]
     keep_going: bool,
@@ -168,7 +171,9 @@ fn kept_seeds() -> Vec<u64> {
 fn run_many(arguments: &Arguments) -> bool {
     let began = Instant::now();
     let kept = kept_seeds();
-    let all: Vec<u64> = kept.iter().copied().chain(arguments.from..arguments.from + arguments.seeds).collect();
+    let wanted =
+        (arguments.from..arguments.from + arguments.seeds).filter(|seed| !arguments.clusters || has_cluster(*seed));
+    let all: Vec<u64> = kept.iter().copied().chain(wanted).collect();
     let next = AtomicU64::new(0);
     let total = Mutex::new(Counts::default());
     let failed = Mutex::new(Vec::new());

@@ -10,6 +10,7 @@ use weir_wire::ProtocolVersion;
 use crate::checks::Home;
 use crate::client::{Habits, Identity, Role};
 use crate::draws::{FORCED, Frame, LOOKER};
+use crate::postgres::sharded::{COORDINATOR, Placement, SHARDED};
 use crate::postgres::{CUSTOM, Cluster, ServerAuth, Types, UNREPORTED};
 use crate::rng::Rng;
 
@@ -36,6 +37,11 @@ pub struct Plan {
     pub databases: Vec<String>,
     pub users: Vec<String>,
     pub cluster_count: usize,
+    /// Where a cluster's rows are at first, and how often something moves.
+    pub sharded: Option<Placement>,
+    pub move_every_us: u64,
+    /// The number of servers beyond those of databases.
+    pub node_count: usize,
     pub server_auth: ServerAuth,
     pub server_tls: bool,
     /// All clients come with TLS, which the settings may demand.
@@ -83,6 +89,9 @@ impl Plan {
             databases: frame.databases,
             users: frame.users,
             cluster_count: frame.clusters,
+            sharded: None,
+            move_every_us: 0,
+            node_count: 0,
             server_auth: frame.server_auth,
             server_tls: frame.server_tls,
             clients_tls: frame.clients_tls,
@@ -94,13 +103,31 @@ impl Plan {
         if let Some(hours) = hours {
             plan.active_us = (hours * 3.6e9) as u64;
         }
+        if frame.sharded {
+            plan.spread(rng);
+        }
         plan.invite(rng, hours.is_some());
         plan
+    }
+
+    /// Some servers more are a cluster's other nodes.
+    fn spread(&mut self, rng: &mut Rng) {
+        self.node_count = rng.between(1, 4) as usize;
+        self.move_every_us = *rng.pick(&[1_000_000, 4_000_000, 20_000_000]);
+        // One may come later.
+        let at_first = if self.node_count > 1 { self.node_count - usize::from(rng.chance(500)) } else { 1 };
+        let workers = self.cluster_count..self.cluster_count + at_first;
+        let nodes: BTreeMap<i32, usize> =
+            [COORDINATOR].into_iter().chain(workers).zip(0..).map(|(server, group)| (group, server)).collect();
+        let mut some = || rng.index(nodes.len()) as i32;
+        let placement = Placement { owners: std::array::from_fn(|_| some()), tenant: some(), nodes };
+        self.sharded = Some(placement);
     }
 
     /// Leaves out what only a pooler does.
     pub fn without_pooler(&mut self) {
         self.direct = true;
+        self.sharded = None;
         self.shutdown = false;
         self.calm = true;
         self.connections_max = 1_000;
@@ -206,9 +233,10 @@ impl Plan {
         let passwords: BTreeMap<String, String> = users.map(|user| (user.to_owned(), password(user))).collect();
         let newest = if rng.chance(500) { ProtocolVersion::V3_2 } else { ProtocolVersion::V3_0 };
         let error_permille = if self.calm { 0 } else { *rng.pick(&[0, 5, 50]) };
-        (0..self.cluster_count)
+        (0..self.cluster_count + self.node_count)
             .map(|number| Cluster {
                 up: true,
+                swallows: false,
                 auth: self.server_auth,
                 tls: self.server_tls,
                 newest,
@@ -323,6 +351,15 @@ impl Plan {
         let password = password(&user);
         let tls = self.clients_tls || rng.chance(200);
         Identity { database, user, password, right_password: true, parameters, tls, newest: rng.chance(300) }
+    }
+
+    /// Nobody makes a table without the pooler's notice.
+    pub fn reads_all_texts(&self) -> bool {
+        let users = || self.users.iter().map(String::as_str).chain([FORCED]);
+        let transactions = |settings| users().all(|user| Self::mode(settings, SHARDED, user) == PoolMode::Transaction);
+        let plain = |settings: &Settings| settings.database(SHARDED).is_none_or(|entry| entry.connect_query.is_none());
+        let keeps = |settings: &Settings| settings.session_state == SessionState::Keep && plain(settings);
+        self.all_settings().all(|settings| keeps(settings) && transactions(settings))
     }
 
     /// Everything that was ever in force.

@@ -52,6 +52,10 @@ pub struct Counts {
     pub types_changed: u64,
     /// Notifications that clients were told.
     pub notified: u64,
+    /// Statements on a cluster's tables, what moved in one, and how often its catalogue was read.
+    pub accesses: u64,
+    pub moves: u64,
+    pub catalogues: u64,
     pub mails: u64,
     pub transfers: u64,
     pub client_moves: u64,
@@ -79,6 +83,9 @@ impl Counts {
         self.stale_plans += other.stale_plans;
         self.types_changed += other.types_changed;
         self.notified += other.notified;
+        self.accesses += other.accesses;
+        self.moves += other.moves;
+        self.catalogues += other.catalogues;
         self.mails += other.mails;
         self.transfers += other.transfers;
         self.client_moves += other.client_moves;
@@ -107,6 +114,11 @@ impl fmt::Display for Counts {
         )?;
         writeln!(f, "stale plans        {}, parameter types changed {}", self.stale_plans, self.types_changed)?;
         writeln!(f, "notifications      {}", self.notified)?;
+        writeln!(
+            f,
+            "cluster            {} statements on its tables, {} changes of nodes, {} catalogues read",
+            self.accesses, self.moves, self.catalogues
+        )?;
         writeln!(
             f,
             "mail               {}, with a connection {}, with a client's session {}",

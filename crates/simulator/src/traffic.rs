@@ -4,6 +4,7 @@ use weir_core::time::Duration;
 use weir_core::{ConnId, Endpoint};
 
 use crate::client::{Action, Client, Identity, Role, Stage};
+use crate::draws::name_here;
 use crate::driver::{Stand, Todo};
 use crate::network::{Link, LinkId, Manner, Remote};
 use crate::postgres::Scene;
@@ -230,12 +231,14 @@ impl World {
         let link_id = backend.link;
         let blocked = self.links[link_id].up.bytes.len() > UNREAD_REPLY_BYTES_MAX;
         let was_unclassified = backend.database.is_empty();
+        self.note_who_is_up();
         let mut scene = Scene {
             now: self.now,
             rng: &mut self.rng,
             cluster: &mut self.clusters[backend.cluster],
             checks: &mut self.checks,
             counts: &mut self.counts,
+            sharded: self.sharded.as_mut(),
             cancels: Vec::new(),
         };
         if !bytes.is_empty() {
@@ -255,7 +258,8 @@ impl World {
             self.links[link_id].up.bytes.extend(output);
         }
         if was_unclassified && !self.direct && !backend.database.is_empty() && self.links[link_id].pooler_open {
-            self.session_opened(link_id, backend.database.clone(), backend.user.clone());
+            let pool = (name_here(&backend.database).to_owned(), backend.user.clone(), backend.node);
+            self.session_opened(link_id, pool);
         }
         // One that is blocked goes on when its output has drained.
         if let Some(running) = backend.running.as_ref().filter(|running| running.until > self.now) {
@@ -275,6 +279,13 @@ impl World {
         }
         for (process_id, key) in cancels {
             self.cancel_arrived(cluster, process_id, &key);
+        }
+    }
+
+    fn note_who_is_up(&mut self) {
+        if let Some(sharded) = &mut self.sharded {
+            sharded.up.clear();
+            sharded.up.extend(self.clusters.iter().map(|cluster| cluster.up));
         }
     }
 
@@ -304,6 +315,7 @@ impl World {
             cluster: &mut self.clusters[backend.cluster],
             checks: &mut self.checks,
             counts: &mut self.counts,
+            sharded: self.sharded.as_mut(),
             cancels: Vec::new(),
         };
         backend.cancel(&mut scene);
@@ -317,13 +329,15 @@ impl World {
             Endpoint::Tcp { port, .. } => Some(*port),
             Endpoint::Unix { path } => path.rsplit_once('.').and_then(|(_, port)| port.parse().ok()),
         };
+        let node = if let Endpoint::Tcp { host, .. } = endpoint { host.strip_prefix("node") } else { None };
+        let node = node.and_then(|number| number.parse().ok());
         let number = port.unwrap_or(FIRST_PORT) - FIRST_PORT;
         let cluster = usize::from(number % DEAD_PORTS);
         let way = if self.quiet { 0 } else { number / DEAD_PORTS };
         let pause = self.rng.spread(1_500);
         match way {
             0 if cluster < self.clusters.len() => {
-                self.at(self.now + Duration(pause), Event::Connected { worker, conn, cluster });
+                self.at(self.now + Duration(pause), Event::Connected { worker, conn, cluster, node });
             }
             // A host that answers nothing at all, not even that it refuses.
             2 => self.counts.faults.add("host swallows"),
@@ -331,9 +345,11 @@ impl World {
         }
     }
 
-    pub fn connect_outcome(&mut self, worker: usize, id: ConnId, cluster: usize) {
+    pub fn connect_outcome(&mut self, worker: usize, id: ConnId, cluster: usize, node: Option<usize>) {
         let refused = !self.clusters[cluster].up || !self.quiet && self.rng.chance(self.plan.refuse_permille);
-        let swallowed = !self.quiet && self.rng.chance(self.plan.refuse_permille / 4);
+        let swallows = refused && self.clusters[cluster].swallows;
+        let refused = refused && !swallows;
+        let swallowed = swallows || !self.quiet && self.rng.chance(self.plan.refuse_permille / 4);
         let next = self.backends.len();
         let Some(conn) = self.hosts[worker].conns.get_mut(&id) else { return };
         if conn.stand != Stand::Connecting {
@@ -348,7 +364,7 @@ impl World {
         }
         conn.stand = Stand::Open;
         let link = self.new_link(Remote::Backend(next));
-        self.backends.push(Some(Backend::new(link, cluster)));
+        self.backends.push(Some(Backend::new(link, cluster, node)));
         if let Some(conn) = self.hosts[worker].conns.get_mut(&id) {
             conn.link = Some(link);
         }
@@ -365,7 +381,7 @@ impl World {
     /// Where a client's database is.
     pub fn cluster_of(&self, client: usize) -> usize {
         let name = &self.clients[client].identity.database;
-        self.plan.databases.iter().position(|known| known == name).unwrap_or(0) % self.clusters.len()
+        self.plan.databases.iter().position(|known| known == name).unwrap_or(0) % self.plan.cluster_count
     }
 
     /// Lets a client act, and carries out what it wants.

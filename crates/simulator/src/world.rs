@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use weir_core::contract::{LINGER, Mail};
+use weir_core::settings::Route;
 use weir_core::time::{Duration, Time};
 use weir_core::{Command, ConnId, Numbers, Settings, Worker, WorkerConfig, WorkerId};
 
@@ -20,9 +21,13 @@ use crate::network::{Link, LinkId};
 use crate::plan::Plan;
 use crate::postgres::Cluster;
 use crate::postgres::backend::Backend;
+use crate::postgres::sharded::{SHARDED, Sharded};
 use crate::report::Counts;
 use crate::rng::Rng;
 use crate::trace::Digest;
+
+/// A database, a user, and the node of a cluster whose servers they are.
+pub type PoolOf = (String, String, Option<usize>);
 
 /// Something that happens at its time.
 pub enum Event {
@@ -34,7 +39,7 @@ pub enum Event {
     Mail(usize, usize),
     TlsReady(usize, ConnId),
     LingerOver { worker: usize, conn: ConnId, unsent: usize },
-    Connected { worker: usize, conn: ConnId, cluster: usize },
+    Connected { worker: usize, conn: ConnId, cluster: usize, node: Option<usize> },
     Accept(LinkId),
     Todo(usize, Option<Todo>),
     Fault(Fault),
@@ -93,10 +98,12 @@ pub struct World {
     pub owners: Vec<Option<(usize, ConnId)>>,
     pub clusters: Vec<Cluster>,
     pub backends: Vec<Option<Backend>>,
+    /// What the servers share that are a cluster.
+    pub sharded: Option<Sharded>,
     pub clients: Vec<Client>,
     pub next_client_number: u32,
     /// Servers' sessions that the pooler has open, with their pool.
-    pub sessions: BTreeMap<LinkId, (String, String)>,
+    pub sessions: BTreeMap<LinkId, PoolOf>,
     pub parcels: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     pub last_mail: BTreeMap<(usize, usize), Time>,
     pub checks: Checks,
@@ -137,6 +144,7 @@ impl World {
             owners: Vec::new(),
             clusters: Vec::new(),
             backends: Vec::new(),
+            sharded: plan.sharded.clone().map(Sharded::new),
             clients: Vec::new(),
             next_client_number: 1,
             sessions: BTreeMap::new(),
@@ -164,6 +172,10 @@ impl World {
 
     fn populate(&mut self) {
         self.checks.pooler_may_cancel = !self.plan.calm;
+        if self.plan.reads_all_texts() {
+            self.checks.routes.letter = Duration(self.plan.mail_us * 20);
+        }
+        self.checks.routes.any = self.plan.all_settings().any(sends_anywhere);
         self.clusters = self.plan.clusters(&mut self.rng);
         let process_secret = self.rng.bytes();
         let numbers = Numbers::default();
@@ -260,7 +272,7 @@ impl World {
             Event::Mail(from, to) => self.deliver_mail(from, to),
             Event::TlsReady(worker, conn) => self.hosts[worker].queue.push_back(Todo::TlsReady(conn)),
             Event::LingerOver { worker, conn, unsent } => self.linger(worker, conn, unsent),
-            Event::Connected { worker, conn, cluster } => self.connect_outcome(worker, conn, cluster),
+            Event::Connected { worker, conn, cluster, node } => self.connect_outcome(worker, conn, cluster, node),
             Event::Accept(link) => self.accept(link),
             // A reload that began before the faults ended brings what holds since.
             Event::Todo(worker, Some(Todo::Settings(_))) if self.quiet => {
@@ -348,6 +360,11 @@ impl World {
             self.checks.fail("memory bounded", format!("core holds {held} bytes for {conns} connections"));
         }
     }
+}
+
+/// Keys decide nothing.
+fn sends_anywhere(settings: &Settings) -> bool {
+    settings.database(SHARDED).is_some_and(|database| database.route == Some(Route::Any))
 }
 
 /// Tables, queues and what is shared; measured runs stay far below.

@@ -7,7 +7,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("crates/wire/Cargo.toml", &[]),
     ("crates/cluster/Cargo.toml", &["weir-pg"]),
     ("crates/core/Cargo.toml", &["weir-wire", "weir-cluster"]),
-    ("crates/simulator/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
+    ("crates/simulator/Cargo.toml", &["weir-wire", "weir-cluster", "weir-core", "weir-pg"]),
     ("crates/weir/Cargo.toml", &["weir-wire", "weir-core", "weir-pg"]),
     ("crates/pg/Cargo.toml", &[]),
     ("crates/measure/Cargo.toml", &["weir-pg"]),

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use weir_cluster::route::{Class, Route, Target};
+#[cfg(feature = "planted")]
+use weir_cluster::topology::Group;
 use weir_wire::frontend::{self, BindNames, Parse};
 use weir_wire::{FrontendTag, HEADER_LEN, Header, TransactionStatus, write};
 
@@ -243,12 +245,25 @@ impl<'w> Unrouted<'w> {
 
     /// The pool's node; `None`: whichever the entry leads to.
     fn node(&self, target: Target, known: &Known, route: settings::Route) -> Option<i32> {
+        #[cfg(feature = "planted")]
+        let target = self.planted_target(target, known);
         match (target, route) {
             (Target::Coordinator, _) | (_, settings::Route::Coordinator) => known.coordinator(),
             (Target::Owner(group), settings::Route::Owner) => Some(group.0),
             (Target::Any | Target::Owner(_), _) => {
                 known.nodes().min_by_key(|&node| self.work_at(node)).or(known.coordinator())
             }
+        }
+    }
+
+    #[cfg(feature = "planted")]
+    fn planted_target(&self, target: Target, known: &Known) -> Target {
+        use crate::planted::Planted;
+        let other = |group: Group| known.nodes().find(|node| *node != group.0).map_or(group, Group);
+        match (target, self.cx.planted) {
+            (Target::Owner(group), Some(Planted::MissOwner)) => Target::Owner(other(group)),
+            (Target::Coordinator, Some(Planted::SpreadAll)) => Target::Any,
+            _ => target,
         }
     }
 
@@ -288,8 +303,12 @@ impl<'w> Unrouted<'w> {
     /// A transaction ends that has done nothing.
     fn ends_nothing(&mut self, lone: &Lone, total: usize) -> Verdict {
         let is_committed = matches!(begun::first_word(&lone.text).as_slice(), b"commit" | b"end");
-        self.session.begun = None;
-        self.session.discard = Discard::Nothing;
+        #[cfg(feature = "planted")]
+        let begun = self.session.begun.take().filter(|_| self.cx.planted == Some(crate::planted::Planted::KeepBegun));
+        #[cfg(not(feature = "planted"))]
+        let begun = None;
+        self.session.discard = if begun.is_some() { Discard::Begun } else { Discard::Nothing };
+        self.session.begun = begun;
         self.answer(lone, if is_committed { "COMMIT" } else { "ROLLBACK" }, TransactionStatus::Idle);
         Verdict::Used(total)
     }

@@ -11,11 +11,13 @@ pub(crate) const MAY_CLOSE: u64 = u64::MAX - 2;
 /// Of a portal that may be of any statement that has a name by then, or of the unnamed one.
 pub(crate) const UNKNOWN_PORTAL: u64 = u64::MAX - 3;
 /// As [`MAY_CLOSE`], of what closes all of them, and comes next.
-pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 6;
+pub(crate) const MAY_CLOSE_ALL: u64 = u64::MAX - 7;
 /// Of a query of ours that sets parameters in a session which has such as its former client left there: they may be what it fails for.
 pub(crate) const FORMER: u64 = u64::MAX - 4;
 /// Of a Sync of ours that ends what its client has prepared without one: what that has written is committed, or refused.
 pub(crate) const COMMITS: u64 = u64::MAX - 5;
+/// Of a query of ours that begins a transaction which its client was told of already.
+pub(crate) const BEGUN: u64 = u64::MAX - 6;
 /// All other numbers from here on: so many commands come before what closes all.
 pub(super) const MARKS: u64 = MAY_CLOSE_ALL - COMMANDS_MAX;
 

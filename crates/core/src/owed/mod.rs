@@ -36,7 +36,7 @@ use copy::Doubt;
 use executed::Executed;
 use marks::MARKS;
 pub(crate) use marks::{
-    COMMITS, FORMER, HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNKNOWN_PORTAL, UNNAMED, may_close_all_behind,
+    BEGUN, COMMITS, FORMER, HARMLESS, MAY_CLOSE, MAY_CLOSE_ALL, UNKNOWN_PORTAL, UNNAMED, may_close_all_behind,
 };
 use texts::Own;
 
@@ -417,6 +417,11 @@ impl OwedQueue {
     /// A Sync of ours is in front that commits what its client has prepared.
     pub(crate) fn commits(&self) -> bool {
         self.front().is_some_and(|owed| owed.statement == COMMITS)
+    }
+
+    /// Its client was told that its transaction has begun, and PostgreSQL has not answered that.
+    pub(crate) fn begins(&self) -> bool {
+        self.queue.iter().any(|owed| owed.statement == BEGUN)
     }
 
     /// A request of ours is in front that carries out what its client has sent: what PostgreSQL says meanwhile is the client's.

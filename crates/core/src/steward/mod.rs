@@ -187,11 +187,23 @@ impl Steward {
     }
 
     pub(crate) fn fill(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
+        self.fill_up(now, from, pool, 0);
+    }
+
+    /// The pool is to have a server, though nobody waits for one: others give theirs up for that, as for whoever does.
+    pub(crate) fn fill_one(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>) {
+        self.fill_up(now, from, pool, 1);
+        if self.servers(pool) == 0 && matches!(self.may_try(now, pool), Try::At(_)) {
+            self.evict_for(pool);
+        }
+    }
+
+    fn fill_up(&mut self, now: Time, from: WorkerId, pool: &Arc<PoolName>, least: u32) {
         let limits = self.limits(pool);
         let servers = self.servers(pool);
         let Try::At(place) = self.may_try(now, pool) else { return };
         // Whoever waits needs a place more than a server that is kept for later.
-        if servers < limits.least
+        if servers < limits.least.max(least)
             && servers < limits.size
             && !self.abroad.is_awaited()
             && self.reached(pool, true) == [None, None]

@@ -122,6 +122,7 @@ impl Wants {
 mod tests {
     use super::*;
     use crate::mail::Letter;
+    use crate::names::Destination;
     use crate::settings::Settings;
     use crate::steward::Steward;
 
@@ -234,6 +235,27 @@ mod tests {
         }
         steward.fill(Time(9), WorkerId(0), &pool("b", "alice"));
         assert_eq!(given(&mut steward).0, ["b"]);
+    }
+
+    /// Where there is no room for that, somebody else gives way.
+    #[test]
+    fn a_pool_that_is_to_be_looked_at_gets_one_server() {
+        let settings = Settings { max_db_connections: 1, ..Settings::default() };
+        let mut steward = Steward::new(1, Arc::new(settings), false);
+        let (entry, node) = (pool("a", "alice"), Arc::new(pool("a", "alice").at(Destination::at(Some(1)))));
+        steward.fill(Time(1), WorkerId(0), &entry);
+        assert!(given(&mut steward).0.is_empty(), "nobody keeps one");
+        steward.want(Time(2), WorkerId(0), Arc::clone(&node), (Time(2), true));
+        assert_eq!(given(&mut steward).0.len(), 1);
+        steward.fill_one(Time(3), WorkerId(0), &entry);
+        let is_evicted = |(_, letter): &(_, Letter)| matches!(letter, Letter::Evict { pool } if *pool == node);
+        assert!(steward.letters.iter().any(is_evicted), "{:?}", steward.letters);
+        steward.permit_back(Time(4), WorkerId(0), &node, None);
+        given(&mut steward);
+        steward.fill_one(Time(5), WorkerId(0), &entry);
+        assert_eq!(given(&mut steward).0, ["a"]);
+        steward.fill_one(Time(6), WorkerId(0), &entry);
+        assert!(given(&mut steward).0.is_empty(), "it has one");
     }
 
     /// What holds a want up may be another limit each time it is looked at.

@@ -144,6 +144,9 @@ impl Service {
     fn cancel_held_back(&mut self, id: ClientId, server_id: ServerId) {
         let Around { cx, clients, servers, pools } = self.traffic.around();
         let (Some(client), Some(server)) = (clients.get_mut(id), servers.get(server_id)) else { return };
+        if server.owed.begins() {
+            return self.fail_client(id, &Failure::BegunCancelled);
+        }
         if !server.owed.is_fresh() || pools[client.pool].limits.mode == PoolMode::Session {
             return self.cancel_unsent(id);
         }
@@ -172,7 +175,7 @@ impl Service {
         true
     }
 
-    /// A transaction that was begun without a server has none that could go on failed.
+    /// A transaction that was begun without a server has none that could go on failed; nor is there a word for that while it is begun on one.
     fn cancel_waiting(&mut self, id: ClientId) {
         let session = self.traffic.clients.get(id).and_then(|client| client.session());
         match session.is_some_and(|session| session.discard == Discard::Begun) {

@@ -90,6 +90,7 @@ impl Process {
             Letter::Want { pool, since, bound } => steward.want(now, from, pool, (since, bound)),
             Letter::WantsNoMore { pool } => steward.wants_no_more(from, &pool),
             Letter::Fill { pool } => steward.fill(now, from, &pool),
+            Letter::FillOne { pool } => steward.fill_one(now, from, &pool),
             Letter::PermitBack { pool, tried } => steward.permit_back(now, from, &pool, tried.as_ref()),
             Letter::Unused { pool, endpoint } => steward.permit_unused(now, from, &pool, endpoint.as_ref()),
             Letter::LoginFailed { pool, endpoint, fails } => {

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::id::{ClientId, ServerId};
 use crate::inbox::Cursor;
 use crate::names::Destination;
+use crate::owed::BEGUN;
 use crate::worker::Service;
 use crate::worker::route::TERMINATE;
 
@@ -73,8 +74,14 @@ impl Service {
         if let (Some(begun), Some(server_id)) = (begun, link)
             && let Some(server) = servers.get_mut(server_id)
         {
+            #[cfg(feature = "planted")]
+            let begun = match cx.planted {
+                Some(crate::planted::Planted::LoseBegin) => return,
+                Some(crate::planted::Planted::ForgetModes) => Box::new(b"BEGIN".to_vec()),
+                _ => begun,
+            };
             cx.out.send(server_id, |out| write::query(out, &begun));
-            server.owe_own_query(0);
+            server.owe_own_query(BEGUN);
         }
     }
 }

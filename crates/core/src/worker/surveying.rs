@@ -71,7 +71,7 @@ impl Traffic {
         let at_node = coordinator.and_then(|node| self.pools.find(&name.at(Destination::at(Some(node)))));
         let taken = at_node.into_iter().chain([index]).find_map(|index| self.pools[index].idle.pop_back());
         if taken.is_none() {
-            self.cx.tell_steward(Letter::Fill { pool: name });
+            self.cx.tell_steward(Letter::FillOne { pool: name });
         }
         taken
     }
@@ -92,6 +92,11 @@ impl Traffic {
         let Some(look) = &mut self.cx.survey.look else { return false };
         let database = Arc::clone(&look.pool.database);
         let known = self.cx.clusters.get(&database).map(|known| &**known);
+        #[cfg(feature = "planted")]
+        if known.is_some() && self.cx.planted == Some(crate::planted::Planted::KeepTopology) {
+            self.survey_over();
+            return false;
+        }
         match look.answered(known) {
             Step::Ask(question) => {
                 self.ask_for_survey(id, &question);

@@ -50,6 +50,11 @@ pub fn bind_typed(out: &mut Vec<u8>, portal: &str, statement: &str, tag: Tag) ->
     out.len() - 2 - Belief::TEXT_LEN
 }
 
+/// Bind with a key as its second value.
+pub fn bind_key(out: &mut Vec<u8>, statement: &str, tag: Tag, key: i64) {
+    bind_texts(out, "", statement, &[&tag.to_string(), &key.to_string()]);
+}
+
 fn bind_texts(out: &mut Vec<u8>, portal: &str, statement: &str, texts: &[&str]) {
     let mut values = vec![0, 0];
     values.extend_from_slice(&(texts.len() as u16).to_be_bytes());

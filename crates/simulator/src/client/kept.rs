@@ -1,17 +1,20 @@
 //! What a client leaves in its session, where that stays its own: one's model of it, and the statements that make it.
 
+use std::collections::BTreeMap;
+
 use weir_wire::{BackendTag, write};
 
 use super::workload::{Draft, command};
 use super::{Client, Exchange, Expect, Stage};
 use crate::postgres::held::{Held, Kind, Thing};
+use crate::postgres::sharded::Place;
 use crate::postgres::{CUSTOM, ROLE, UNREPORTED, canonical};
 
 /// What a client has of each kind at most.
 const EACH: u64 = 3;
 
-/// A session as its client knows it: parameters in PostgreSQL's spelling, and what it holds.
-pub(super) type Session = (std::collections::BTreeMap<&'static str, String>, Held);
+/// A session as its client knows it: parameters in PostgreSQL's spelling, what it holds, and what it has written.
+pub(super) type Session = (BTreeMap<&'static str, String>, Held, BTreeMap<Place, u32>);
 
 /// Several clients listen to each.
 fn channel(which: u64) -> String {
@@ -156,12 +159,19 @@ impl Client {
 
     /// Outside of a transaction: a ROLLBACK from here on comes back to this.
     pub(super) fn remember_session(&mut self) {
-        self.before = (self.model.clone(), self.held.clone());
+        self.before = (self.model.clone(), self.held.clone(), self.rows.clone());
+    }
+
+    /// No transaction block is open.
+    pub(super) fn block_over(&mut self) {
+        (self.explicit, self.aborted) = (false, false);
+        self.own = super::sharded::Own::default();
     }
 
     pub(super) fn roll_back_session(&mut self) {
-        let (model, held) = &self.before;
+        let (model, held, rows) = &self.before;
         self.model.clone_from(model);
+        self.rows.clone_from(rows);
         self.held.roll_back(held);
     }
 }

@@ -107,7 +107,7 @@ impl Client {
         let fields = ErrorFields::parse(body).unwrap_or_default();
         let code = String::from_utf8_lossy(fields.code);
         let text = format!("{code} {}", String::from_utf8_lossy(fields.message));
-        let other = !matches!(self.role, Role::Session | Role::Console | Role::Fresh { .. });
+        let other = !matches!(self.role, Role::Session | Role::Console | Role::Fresh { .. } | Role::Keyed { .. });
         if !other && self.identity.right_password {
             let whole = String::from_utf8_lossy(body);
             if !stage.plan.refuses(&self.identity, &code, &whole) {
@@ -119,7 +119,7 @@ impl Client {
         let fits = !self.identity.right_password
             || asked_before
             || matches!(self.role, Role::Garbage { .. } | Role::Canceller { .. });
-        if !fits && (stage.calm || matches!(self.role, Role::Fresh { .. })) {
+        if !fits && self.is_strict(stage) {
             stage.checks.fail("refused without cause", format!("{text}: {}", self.describe()));
         }
         stage.counts.pooler_errors.add(&without_numbers(&text));

@@ -8,8 +8,10 @@ pub mod encode;
 mod kept;
 mod login;
 mod names;
+mod ready;
 mod replies;
 mod rows;
+mod sharded;
 mod typed;
 mod workload;
 
@@ -23,6 +25,7 @@ use crate::plan::Plan;
 use crate::postgres::Belief;
 use crate::postgres::held::Held;
 use crate::postgres::language::Tag;
+use crate::postgres::sharded::Place;
 use crate::report::Counts;
 use crate::rng::Rng;
 use crate::scram::Prover;
@@ -43,6 +46,8 @@ pub enum Role {
     Garbage { after_startup: bool },
     /// Comes after the faults: `BEGIN`, waits for the others of its group, `COMMIT`. Must succeed.
     Fresh { group: usize, transactions: bool },
+    /// Comes after the faults, too, and asks for rows of a cluster by these keys, one by one. `strict`: it must be answered.
+    Keyed { keys: Vec<i64>, pause_us: u64, strict: bool },
 }
 
 /// Who a client says it is.
@@ -164,6 +169,11 @@ pub struct Client {
     /// What a row of the request in front had of the parameter that the configuration file sets.
     configured: Option<u64>,
     explicit: bool,
+    /// Its transaction has failed.
+    aborted: bool,
+    own: sharded::Own,
+    /// What it has written in a cluster's tables.
+    rows: BTreeMap<Place, u32>,
     writes: Vec<Tag>,
     prepared: BTreeMap<String, Prepared>,
     names: Names,
@@ -213,6 +223,9 @@ impl Client {
             before: kept::Session::default(),
             configured: None,
             explicit: false,
+            aborted: false,
+            own: sharded::Own::default(),
+            rows: BTreeMap::new(),
             writes: Vec::new(),
             prepared: BTreeMap::new(),
             names: Names::default(),
@@ -293,7 +306,16 @@ impl Client {
     }
 
     fn may_come(&self, stage: &Stage) -> bool {
-        !stage.quiet || matches!(self.role, Role::Fresh { .. } | Role::Canceller { .. })
+        !stage.quiet || matches!(self.role, Role::Fresh { .. } | Role::Keyed { .. } | Role::Canceller { .. })
+    }
+
+    /// Nothing may go wrong for it.
+    fn is_strict(&self, stage: &Stage) -> bool {
+        match self.role {
+            Role::Fresh { .. } => true,
+            Role::Keyed { strict, .. } => strict,
+            _ => stage.calm,
+        }
     }
 
     /// The connection is gone.
@@ -301,10 +323,10 @@ impl Client {
         let expected = match self.role {
             Role::Session if self.ended => self.refused || !self.awaits(),
             Role::Session => self.vanish_at.is_some() || !self.identity.right_password || self.refused,
-            Role::Fresh { .. } => self.served,
+            Role::Fresh { .. } | Role::Keyed { .. } => self.served,
             _ => true,
         };
-        let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
+        let strict = self.is_strict(stage);
         // What it listens to is told by nobody any more after a reload, and it does not read up to where it could be told that.
         let unheard = self.held.listens() && self.awaits() && stage.has_reloaded();
         if strict && !expected && !unheard {
@@ -331,7 +353,8 @@ impl Client {
         self.held = Held::default();
         self.configured = None;
         self.writes.clear();
-        self.explicit = false;
+        self.block_over();
+        self.rows.clear();
         self.key = None;
         self.cancel_at = None;
         self.asked_cancel = false;
@@ -408,6 +431,7 @@ impl Client {
         exchange.last = self.last_of(&exchange);
         exchange.simple = bytes.first() == Some(&(FrontendTag::Query as u8));
         stage.counts.exchanges += 1;
+        stage.checks.sends(self.number, exchange.first, stage.now);
         self.owed.push_back(exchange);
         stage.actions.push(Action::Send(bytes));
         let is_last = self.script.is_empty() && self.units_left == 0 && self.role == Role::Session;
@@ -484,6 +508,12 @@ impl Client {
         match self.role {
             Role::Fresh { transactions, .. } if !self.served => {
                 self.fresh_unit(transactions);
+                true
+            }
+            Role::Keyed { ref keys, pause_us, .. } if !self.served && self.units_left > 0 => {
+                let keys = keys.clone();
+                self.units_left = 0;
+                self.keyed_unit(stage, &keys, pause_us);
                 true
             }
             Role::Session if self.units_left > 0 && !stage.quiet => {

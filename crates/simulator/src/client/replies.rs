@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 
 use weir_core::contract::LINGER;
 use weir_wire::backend::{self, ErrorFields};
-use weir_wire::{BackendTag, HEADER_LEN, Header, TransactionStatus};
+use weir_wire::{BackendTag, HEADER_LEN, Header};
 
 use super::names::{Effect, Step};
+use super::sharded::Change;
 use super::{Action, Client, Phase, Role, Stage};
 use crate::postgres::held::Thing;
 use crate::postgres::language::Tag;
-use crate::postgres::{CONFIGURED, NOISE, REPORTED, UNREPORTED, canonical};
+use crate::postgres::modes::Said;
+use crate::postgres::sharded::Place;
+use crate::postgres::{NOISE, UNREPORTED};
 
 /// One thing that must come.
 #[derive(Debug, Clone)]
@@ -70,6 +73,15 @@ pub enum Expect {
     },
     /// Nothing comes: so many Syncs ahead of a copy. They count once it is clear whether there is one.
     SyncsAhead(u32),
+    /// A row of a cluster's table, with its key if that is the client's own.
+    Spread {
+        tag: Tag,
+        place: Option<Place>,
+    },
+    /// Nothing comes: what was answered has changed this.
+    Change(Change),
+    /// SET, or the error that it comes too late.
+    Modes(Said),
     /// Nothing comes: at this point more is sent.
     Then(Vec<u8>),
     Ready,
@@ -107,6 +119,8 @@ pub struct Exchange {
     pub batch: bool,
     /// A simple query.
     pub simple: bool,
+    /// It says what a transaction is, or ends it, and asks nothing.
+    pub plain: bool,
     /// Syncs ahead of a copy that has begun.
     pub ahead: u32,
     /// Perhaps there is none: a cancel has hit a copy, and nobody knows which of the Syncs ahead it had swallowed.
@@ -205,7 +219,7 @@ impl Client {
         loop {
             let Some(expects) = self.owed.front_mut().map(|exchange| &mut exchange.expects) else { return };
             match expects.front() {
-                Some(Expect::Step(_) | Expect::Effect(_) | Expect::Held { .. }) => {}
+                Some(Expect::Step(_) | Expect::Effect(_) | Expect::Held { .. } | Expect::Change(_)) => {}
                 Some(Expect::Rows { next, until, .. }) if next == until => {}
                 _ => return,
             }
@@ -217,6 +231,7 @@ impl Client {
                 }
                 Some(Expect::Held { thing, makes }) => _ = self.held.change(&thing, makes),
                 Some(Expect::Effect(effect)) => self.names.apply(effect, &self.model["TimeZone"]),
+                Some(Expect::Change(change)) => self.change(change),
                 _ => {}
             }
         }
@@ -262,21 +277,23 @@ impl Client {
             }
             Expect::Rows { .. } if kind == BackendTag::DataRow => return self.row(stage, body),
             Expect::Zone { .. } if kind == BackendTag::DataRow => return self.zone_row(stage, body),
+            Expect::Spread { .. } if kind == BackendTag::DataRow => return self.spread_row(stage, body),
+            Expect::Modes(said) if kind == BackendTag::CommandComplete && body == b"SET\0" => {
+                let said = *said;
+                let takes = self.takes_modes(said);
+                self.change(Change::Modes(said));
+                takes
+            }
             Expect::SyncsAhead(ahead) if kind == BackendTag::CopyInResponse => {
                 let ahead = *ahead;
                 self.copy_begins(ahead);
                 true
             }
-            Expect::Command(texts) => {
+            Expect::Command(texts) if kind == BackendTag::CommandComplete => {
                 let texts = *texts;
                 let text = backend::command_tag(body).ok().and_then(|text| std::str::from_utf8(text).ok());
-                match text.filter(|text| kind == BackendTag::CommandComplete && texts.contains(text)) {
-                    Some(text) => {
-                        self.command_done(stage, text);
-                        true
-                    }
-                    None => false,
-                }
+                let told = text.filter(|text| texts.contains(text));
+                told.inspect(|text| self.command_done(stage, text)).is_some()
             }
             Expect::Selected(rows) => {
                 kind == BackendTag::CommandComplete && body == format!("SELECT {rows}\0").as_bytes()
@@ -313,14 +330,14 @@ impl Client {
 
     fn command_done(&mut self, stage: &mut Stage, text: &str) {
         match text {
-            "BEGIN" => self.explicit = true,
+            "BEGIN" | "START TRANSACTION" => self.explicit = true,
             "COMMIT" => {
-                self.explicit = false;
+                self.block_over();
                 stage.counts.transactions += 1;
                 self.writes.drain(..).for_each(|tag| stage.checks.committed_told(tag));
             }
             "ROLLBACK" => {
-                self.explicit = false;
+                self.block_over();
                 self.roll_back_session();
                 stage.counts.transactions += 1;
                 self.writes.drain(..).for_each(|tag| stage.checks.rolled_back_told(tag));
@@ -363,6 +380,10 @@ impl Client {
                 if write {
                     self.writes.push(tag);
                 }
+                let next = self.owed.front().and_then(|exchange| exchange.expects.get(1));
+                if matches!(next, Some(Expect::Command(texts)) if texts.contains(&"UPDATE 1")) {
+                    self.may_write(stage);
+                }
                 self.pop();
             }
             _ => self.wrong(stage, &format!("notice {text:?}")),
@@ -381,10 +402,17 @@ impl Client {
         {
             return self.fail_exchange(stage);
         }
+        if let Some(&mut Expect::Modes(said)) = self.front()
+            && code == "25001"
+            && !self.takes_modes(said)
+        {
+            return self.fail_exchange(stage);
+        }
         if fields.ends_session() || Tag::find(&message).is_none() {
             return self.untagged_error(stage, &code, &message, fields.ends_session());
         }
         let tag = Tag::find(&message);
+        let (reads, strict) = (self.is_read_only(), self.is_strict(stage));
         let Some(exchange) = self.owed.front_mut() else {
             return self.wrong(stage, &format!("error {code} {message} unasked"));
         };
@@ -395,6 +423,9 @@ impl Client {
         let planned = matches!(exchange.expects.front(), Some(Expect::Error(planned)) if Some(*planned) == tag);
         let fits = match code.as_str() {
             "22012" | "22023" | "22P02" => planned,
+            "25006" => reads,
+            // The node could not ask the one that has the rows.
+            "08006" => !strict,
             "0A000" => {
                 self.told_of_change(stage);
                 true
@@ -441,6 +472,11 @@ impl Client {
         if code == "0A000" && !last && message.starts_with("what this session listens to") && self.held.prepares() {
             return self.fail_exchange(stage);
         }
+        // It is at a node for its transaction, or was and the pooler has work of its own there, or waits for one since before tables changed.
+        let here = self.is_in_cluster(stage);
+        if here && code == "0A000" && !last && message.starts_with("this statement is for the coordinator") {
+            return self.fail_exchange(stage);
+        }
         // Another's transaction keeps the table, and the statement's text has no tag.
         if code == "55P03" && !last {
             return self.fail_exchange(stage);
@@ -451,7 +487,7 @@ impl Client {
         }
         let too_long = code == "08P01" && message.starts_with("invalid length of message");
         let never = matches!(code, "26000" | "34000" | "42P05") || too_long && self.longest <= stage.plan.packets().1;
-        let strict = stage.calm || matches!(self.role, Role::Fresh { .. });
+        let strict = self.is_strict(stage);
         // What code leaves that is changed where a reload has led away from is never learnt.
         let by_reload = code == "08006"
             && message.starts_with("what this session holds cannot be asked any more")
@@ -478,6 +514,7 @@ impl Client {
 
     /// Nothing but ReadyForQuery follows; what was to be sent later in this exchange still is.
     fn fail_exchange(&mut self, stage: &mut Stage) {
+        self.aborted |= self.explicit;
         let Some(exchange) = self.owed.front_mut() else { return };
         exchange.failed = true;
         let mut syncs = 0;
@@ -509,59 +546,6 @@ impl Client {
             let bytes = std::mem::take(bytes);
             stage.actions.push(Action::Send(bytes));
             self.pop();
-        }
-    }
-
-    fn ready(&mut self, stage: &mut Stage, body: &[u8]) {
-        if !matches!(self.front(), Some(Expect::Ready | Expect::Anything)) {
-            return self.wrong(stage, "ReadyForQuery too early");
-        }
-        let Some(exchange) = self.owed.pop_front() else { return };
-        if self.role == Role::Console {
-            stage.counts.console_queries += 1;
-            return;
-        }
-        match backend::ready(body) {
-            Ok(status) if (status == TransactionStatus::Idle) != self.explicit => {}
-            other => return self.wrong(stage, &format!("status {other:?} with explicit {}", self.explicit)),
-        }
-        if exchange.longest > stage.plan.packets().0 {
-            stage.checks.fail("limits hold", format!("a message of {} bytes was answered", exchange.longest));
-        }
-        if exchange.simple {
-            self.names.simple_query();
-        }
-        if !self.explicit {
-            if exchange.failed {
-                self.roll_back_session();
-            }
-            self.remember_session();
-            self.names.transaction_over();
-            let writes: Vec<Tag> = self.writes.drain(..).collect();
-            for tag in writes {
-                if exchange.failed { stage.checks.rolled_back_told(tag) } else { stage.checks.committed_told(tag) }
-            }
-        }
-        self.compare_told(stage);
-        if matches!(self.role, Role::Fresh { .. }) && self.script.is_empty() && self.owed.is_empty() {
-            self.served = true;
-        }
-    }
-
-    /// What the client was told of its session must be what the session has.
-    pub(super) fn compare_told(&mut self, stage: &mut Stage) {
-        for name in REPORTED {
-            let told = self.told.get(name).and_then(|value| canonical(name, value));
-            if told.as_ref() != self.model.get(name) {
-                let text = format!("{name} is {:?}, told {told:?}: {}", self.model.get(name), self.describe());
-                return stage.checks.fail("session parameters told wrongly", text);
-            }
-        }
-        // A later change may have come behind the row; what a row had is told with its ReadyForQuery.
-        let told = self.told.get(CONFIGURED).and_then(|value| value.parse().ok());
-        if let Some(read) = self.configured.take().filter(|read| told < Some(*read)) {
-            let text = format!("{CONFIGURED} was {read}, told {told:?}: {}", self.describe());
-            stage.checks.fail("session parameters told wrongly", text);
         }
     }
 }

@@ -2,14 +2,10 @@
 
 use super::replies::Expect;
 use super::{Client, Stage};
-use crate::postgres::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED};
+use crate::postgres::{CONFIGURED, CUSTOM, REPORTED, UNREPORTED, configured_number};
 
 impl Client {
     pub(super) fn row(&mut self, stage: &mut Stage, body: &[u8]) {
-        let mut session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
-        // What is not reported is kept for a client that set it when it came in, and not promised to others.
-        let own = self.model.get(UNREPORTED).map(|value| format!("{UNREPORTED}={value}\n"));
-        let kept = self.kept_description();
         let zone = self.zone_parsed_under().map(str::to_owned);
         let Some(Expect::Rows { tag, next, bytes, .. }) = self.front() else { return };
         let values = row_values(body);
@@ -31,9 +27,25 @@ impl Client {
             let read = String::from_utf8_lossy(&read[..read.len().min(30)]);
             return self.parsed_wrongly(stage, &format!("{read} instead of {zone}"));
         }
-        let mut seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        let seen = values.map(|values| String::from_utf8_lossy(values[2]).into_owned()).unwrap_or_default();
+        self.session_told(stage, seen);
+    }
+
+    /// What a row tells of the session that it comes from must be what this one's is.
+    pub(super) fn session_told(&mut self, stage: &mut Stage, mut seen: String) {
+        let mut session: String = REPORTED.iter().map(|name| format!("{name}={}\n", self.model[name])).collect();
+        // What is not reported is kept for a client that set it when it came in, and not promised to others.
+        let own = self.own.local.or(self.model.get(UNREPORTED).map(String::as_str));
+        let own = own.map(|value| format!("{UNREPORTED}={value}\n"));
+        let kept = self.kept_description();
         if let Some((first, rest)) = seen.split_once('\n') {
-            self.configured = first.strip_prefix(CONFIGURED).and_then(|value| value.strip_prefix('=')?.parse().ok());
+            self.configured =
+                first.strip_prefix(CONFIGURED).and_then(|value| configured_number(value.strip_prefix('=')?));
+            let path = self.model.get(CONFIGURED).map(|path| format!("{CONFIGURED}={path}"));
+            if let Some(path) = path.filter(|path| path != first) {
+                let text = format!("the server had {first} and not {path}: {}", self.describe());
+                return stage.checks.fail("session parameters leaked", text);
+            }
             seen = rest.to_owned();
         }
         match kept {
@@ -81,7 +93,7 @@ impl Client {
     }
 }
 
-fn row_values(body: &[u8]) -> Option<Vec<&[u8]>> {
+pub(super) fn row_values(body: &[u8]) -> Option<Vec<&[u8]>> {
     let count = u16::from_be_bytes(*body.first_chunk()?);
     let mut rest = &body[2..];
     let mut values = Vec::new();

@@ -84,6 +84,9 @@ impl Client {
         if stage.rng.chance(self.habits.cancel_permille) {
             return self.cancel_unit(stage);
         }
+        if self.is_in_cluster(stage) && stage.rng.chance(600) {
+            return self.sharded_unit(stage);
+        }
         match stage.rng.below(if self.habits.keeps { 33 } else { 23 }) {
             0..=2 => self.add_one(stage),
             3 => self.several_statements(stage),

@@ -10,8 +10,10 @@ use super::execute::Task;
 use super::held::Held;
 use super::language::{self, Tag};
 use super::login::Login;
+use super::modes::Modes;
 use super::notes::{Ask, Channels};
 use super::parameters::Parameters;
+use super::sharded::Place;
 use super::{Retyped, Scene};
 
 /// How far a backend has come.
@@ -38,6 +40,7 @@ pub struct Portal {
     pub text: String,
     pub tag: Option<Tag>,
     pub value: Option<String>,
+    pub key: Option<i64>,
     pub zone: String,
     pub rows_sent: u32,
 }
@@ -58,6 +61,8 @@ pub struct Running {
 pub struct Backend {
     pub link: usize,
     pub cluster: usize,
+    /// The node of a cluster that it was connected to as.
+    pub node: Option<usize>,
     pub phase: Phase,
     pub is_cancel: bool,
     /// Counts among the cluster's sessions.
@@ -96,6 +101,12 @@ pub struct Backend {
     pub(super) notified_itself: bool,
     /// The types that its transaction has made.
     pub(super) retyped: Option<Retyped>,
+    /// What its transaction is, whether it has asked for anything yet, and what it has changed in a cluster's tables.
+    pub(super) modes: Modes,
+    pub(super) queried: bool,
+    pub(super) changes: Vec<(Place, u32)>,
+    /// Whether it leaves `early.accounts` there.
+    pub(super) makes: Option<bool>,
     pub(super) skip_to_sync: bool,
     /// Extended messages came since the last Sync.
     pub(super) unsynced: bool,
@@ -104,11 +115,12 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub fn new(link: usize, cluster: usize) -> Self {
+    pub fn new(link: usize, cluster: usize, node: Option<usize>) -> Self {
         let parameters = Parameters::new("");
         Self {
             link,
             cluster,
+            node,
             phase: Phase::Startup,
             is_cancel: false,
             counted: false,
@@ -140,6 +152,10 @@ impl Backend {
             heard: 0,
             notified_itself: false,
             retyped: None,
+            modes: Modes::default(),
+            queried: false,
+            changes: Vec::new(),
+            makes: None,
             skip_to_sync: false,
             unsynced: false,
             occupant: None,

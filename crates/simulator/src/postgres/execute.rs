@@ -5,10 +5,12 @@ use weir_wire::write::{self, ColumnType};
 use weir_wire::{BackendTag, FrontendTag, Report, TransactionStatus};
 
 use super::Scene;
+use super::access;
 use super::backend::{Backend, CopyIn, Phase};
 use super::expression::{Expression, Session};
 use super::held::{Deed, Held, Kind};
 use super::language::{self, Statement, Tag, Verb};
+use super::modes::Modes;
 use super::notes::Ask;
 use super::parameters::UNREPORTED;
 
@@ -50,7 +52,7 @@ impl Task {
 /// A channel of which sessions are told that do not listen to it any more.
 pub const NOISE: &str = "channel";
 
-const COLUMNS: [(&str, ColumnType); 4] =
+pub(super) const COLUMNS: [(&str, ColumnType); 4] =
     [("tag", ColumnType::Text), ("row", ColumnType::Text), ("session", ColumnType::Text), ("filler", ColumnType::Text)];
 
 /// `NOTIFY_PAYLOAD_MAX_LENGTH` (src/include/commands/async.h).
@@ -97,12 +99,14 @@ impl Backend {
         match task {
             Task::Simple(statement) => {
                 scene.counts.statements += 1;
+                self.notes_place(scene, &statement);
                 if !self.refused(scene, &statement, false) {
                     self.simple(scene, &statement);
                 }
             }
             Task::Execute { portal, statement, rows_max } => {
                 scene.counts.statements += 1;
+                self.notes_place(scene, &statement);
                 if !self.refused(scene, &statement, true) {
                     self.execute(scene, &portal, &statement, rows_max);
                 }
@@ -163,6 +167,7 @@ impl Backend {
         scene.checks.committed.extend(self.writes.drain(..));
         self.commit_types(scene);
         self.commit_notes(scene);
+        self.commit_changes(scene);
         self.over();
     }
 
@@ -174,6 +179,7 @@ impl Backend {
         self.writes.clear();
         self.asks.clear();
         self.unlock_types(&mut scene.cluster.types);
+        self.forget_changes();
         self.over();
     }
 
@@ -182,6 +188,8 @@ impl Backend {
         self.outlasting = None;
         self.explicit = false;
         self.failed = false;
+        self.modes = Modes::default();
+        self.queried = false;
         self.portals.clear();
     }
 
@@ -200,6 +208,7 @@ impl Backend {
         }
         match &statement.verb {
             Verb::Fail => self.error(statement.tag, "22012", "division by zero", extended),
+            Verb::Refused => self.error(None, "42601", "syntax error", extended),
             Verb::Fatal => {
                 self.fatal("57P01", "terminating connection due to administrator command");
             }
@@ -210,7 +219,7 @@ impl Backend {
                 self.error(statement.tag, "25001", "DISCARD ALL cannot run inside a transaction block", extended);
             }
             Verb::Retype { .. } => return self.locked_out(scene, statement.tag, extended),
-            _ => return false,
+            _ => return self.is_kept_by_modes(statement, extended),
         }
         true
     }
@@ -231,6 +240,8 @@ impl Backend {
             Verb::CopyIn => self.start_copy_in(statement, false),
             Verb::Select(values) => self.select(statement.tag, values, false),
             Verb::Held(deed) => self.holds(statement.tag, deed, false),
+            Verb::Access(_) => self.access(scene, statement, None, false),
+            Verb::Catalogue(question) => self.tell_of_cluster(scene, *question),
             _ => self.command(scene, statement, false),
         }
     }
@@ -239,9 +250,9 @@ impl Backend {
     pub(super) fn command(&mut self, scene: &mut Scene, statement: &Statement, extended: bool) {
         let done = match &statement.verb {
             Verb::Empty => return write::empty_query_response(&mut self.out),
-            Verb::Begin => {
-                self.explicit = true;
-                "BEGIN"
+            Verb::Begin { .. } | Verb::Modes(_) | Verb::Set { .. } | Verb::SetLocal { .. } => {
+                let Some(done) = self.set_up(statement, extended) else { return };
+                done
             }
             Verb::Commit if self.failed => {
                 self.roll_back(scene);
@@ -262,12 +273,6 @@ impl Backend {
             Verb::Write => {
                 self.writes.extend(statement.tag);
                 "INSERT 0 1"
-            }
-            Verb::Set { name, value } => {
-                if let Err(code) = self.set(name, value, false) {
-                    return self.error(statement.tag, code, "invalid value for parameter", extended);
-                }
-                "SET"
             }
             Verb::Do(values) | Verb::SelectWhere(values) => {
                 if let Some(code) = values.iter().find_map(|value| value.evaluate(self).err()) {
@@ -330,6 +335,9 @@ impl Backend {
     pub(super) fn describe_rows(&mut self, verb: &Verb) {
         match verb {
             Verb::Echo { .. } | Verb::Zone => write::row_description(&mut self.out, &COLUMNS, false),
+            Verb::Access(access) if access.deed == access::Deed::Read => {
+                write::row_description(&mut self.out, &COLUMNS, false)
+            }
             _ => write::no_data(&mut self.out),
         }
     }

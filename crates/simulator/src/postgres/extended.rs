@@ -20,6 +20,8 @@ pub struct Bind<'a> {
     /// The first value.
     pub value: Option<&'a str>,
     pub belief: Option<Belief>,
+    /// Or which rows are meant.
+    pub key: Option<i64>,
 }
 
 /// Reads a Bind whose values are text.
@@ -30,11 +32,12 @@ pub fn bind_values(body: &[u8]) -> Option<Bind<'_>> {
     let rest = rest.get(2 + 2 * formats..)?;
     let values = u16::from_be_bytes(*rest.first_chunk()?);
     if values == 0 {
-        return Some(Bind { names, tag: None, value: None, belief: None });
+        return Some(Bind { names, tag: None, value: None, belief: None, key: None });
     }
     let (tag, rest) = value(rest.get(2..)?)?;
-    let belief = if values > 1 { Belief::parse(value(rest)?.0) } else { None };
-    Some(Bind { names, tag: Tag::parse(tag), value: Some(tag), belief })
+    let second = if values > 1 { Some(value(rest)?.0) } else { None };
+    let (belief, key) = (second.and_then(Belief::parse), second.and_then(|key| key.parse().ok()));
+    Some(Bind { names, tag: Tag::parse(tag), value: Some(tag), belief, key })
 }
 
 /// The first of some values, and the others.
@@ -79,6 +82,10 @@ impl Backend {
         let statement = single(&text);
         if self.failed && !matches!(statement.verb, Verb::Commit | Verb::Rollback) {
             self.error(statement.tag, "25P02", "current transaction is aborted", true);
+            return Some(());
+        }
+        if statement.verb == Verb::Refused {
+            self.error(None, "42601", "syntax error", true);
             return Some(());
         }
         if statement.is_typed() && self.locked_out(scene, statement.tag, true) {
@@ -129,8 +136,8 @@ impl Backend {
             }
             scene.checks.bound(tag, bind.belief.unwrap_or_default(), types);
         }
-        let value = bind.value.map(str::to_owned);
-        self.portals.insert(portal, Portal { text, tag, value, zone, rows_sent: 0 });
+        let (value, key) = (bind.value.map(str::to_owned), bind.key);
+        self.portals.insert(portal, Portal { text, tag, value, key, zone, rows_sent: 0 });
         write::bind_complete(&mut self.out);
         Some(())
     }
@@ -209,6 +216,10 @@ impl Backend {
             Verb::Secret => self.tell_secret(scene, name),
             Verb::Select(values) => self.select(statement.tag, values, true),
             Verb::Held(deed) => self.holds(statement.tag, deed, true),
+            Verb::Access(_) => {
+                let bound = self.portals.get(name).and_then(|portal| portal.key);
+                self.access(scene, statement, bound, true);
+            }
             Verb::CopyIn => self.start_copy_in(statement, true),
             _ => self.command(scene, statement, true),
         }

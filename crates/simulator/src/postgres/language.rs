@@ -6,8 +6,11 @@
 
 use std::fmt;
 
+use super::access::Access;
+use super::catalogue::Question;
 use super::expression::Expression;
 use super::held::Deed;
+use super::modes::Said;
 use super::notes::Ask;
 
 /// Client 17's 42nd statement.
@@ -56,7 +59,20 @@ pub enum Verb {
     Secret,
     Fail,
     Fatal,
-    Begin,
+    Begin {
+        done: &'static str,
+        said: Said,
+    },
+    /// SET TRANSACTION.
+    Modes(Said),
+    SetLocal {
+        name: String,
+        value: String,
+    },
+    /// Rows of a cluster's table, or DDL beside them.
+    Access(Access),
+    /// The pooler's, of a cluster's catalogue.
+    Catalogue(Question),
     Commit,
     Rollback,
     /// Something that COMMIT makes last.
@@ -91,6 +107,8 @@ pub enum Verb {
     DiscardAll,
     DeallocateAll,
     Empty,
+    /// What the pooler sends in the place of what it refuses.
+    Refused,
     Unknown(String),
 }
 
@@ -102,6 +120,9 @@ pub struct Statement {
 
 /// Splits a query text at its semicolons, minding quotes. An empty text gives one `Empty`.
 pub fn parse(text: &str) -> Vec<Statement> {
+    if let Some(question) = Question::parse(text) {
+        return vec![Statement { tag: None, verb: Verb::Catalogue(question) }];
+    }
     if let Some(deed @ Deed::Catalogue { .. }) = Deed::parse(text) {
         return vec![Statement { tag: None, verb: Verb::Held(deed) }];
     }
@@ -143,6 +164,10 @@ fn statement(text: &str) -> Statement {
     Statement { tag, verb: verb(text) }
 }
 
+fn begin(done: &'static str, modes: &[&str], text: &str) -> Verb {
+    Said::parse(modes).map_or_else(|| Verb::Unknown(text.to_owned()), |said| Verb::Begin { done, said })
+}
+
 fn verb(text: &str) -> Verb {
     if let Some(deed) = Deed::parse(text) {
         return Verb::Held(deed);
@@ -154,6 +179,9 @@ fn verb(text: &str) -> Verb {
     let number = |place: usize| words.get(place).and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
     let lower: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
     let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
+    if let Some(access) = Access::parse(&lower) {
+        return Verb::Access(access);
+    }
     match lower.as_slice() {
         [] => Verb::Empty,
         ["echo", ..] => {
@@ -164,7 +192,16 @@ fn verb(text: &str) -> Verb {
         ["secret", "of", "$1"] => Verb::Secret,
         ["fail"] => Verb::Fail,
         ["fatal"] => Verb::Fatal,
-        ["begin", ..] => Verb::Begin,
+        ["refused", "by", "the", "pooler"] => Verb::Refused,
+        ["begin", modes @ ..] => begin("BEGIN", modes, text),
+        ["start", "transaction", modes @ ..] => begin("START TRANSACTION", modes, text),
+        ["set", "transaction", modes @ ..] => {
+            Said::parse(modes).map_or_else(|| Verb::Unknown(text.to_owned()), Verb::Modes)
+        }
+        ["set", "local", name, "=" | "to", ..] => {
+            let value = text[text.find(" = ").or(text.find(" to ")).unwrap_or(0) + 3..].trim();
+            Verb::SetLocal { name: unquoted(name), value: literal(value) }
+        }
         ["commit"] | ["end"] => Verb::Commit,
         ["rollback"] | ["abort"] => Verb::Rollback,
         ["write"] => Verb::Write,

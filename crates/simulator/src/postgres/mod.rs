@@ -3,15 +3,19 @@
 //! Speaks the protocol by the book (protocol chapters 54.2 and 54.7 of PostgreSQL 18) and keeps account of what the
 //! checks need: what was committed, for whom a statement ran. Knows no pooler and no links.
 
+pub mod access;
 pub mod backend;
+pub mod catalogue;
 mod execute;
 mod expression;
 mod extended;
 pub mod held;
 pub mod language;
 mod login;
+pub mod modes;
 mod notes;
 mod parameters;
+pub mod sharded;
 pub mod types;
 
 use std::collections::BTreeMap;
@@ -25,7 +29,7 @@ use crate::rng::Rng;
 
 pub use execute::{BAD_DATA, NOISE};
 pub use language::QUESTION;
-pub use parameters::{CONFIGURED, CUSTOM, REPORTED, ROLE, UNREPORTED, canonical};
+pub use parameters::{CONFIGURED, CUSTOM, REPORTED, ROLE, UNREPORTED, canonical, configured_number};
 pub use types::{Belief, Retyped, Types};
 
 /// How backends ask for the password.
@@ -41,6 +45,8 @@ pub enum ServerAuth {
 #[derive(Debug)]
 pub struct Cluster {
     pub up: bool,
+    /// While it is not, connections to it are never answered.
+    pub swallows: bool,
     pub auth: ServerAuth,
     /// Answers SSLRequest with yes.
     pub tls: bool,
@@ -68,6 +74,8 @@ pub struct Scene<'a> {
     pub cluster: &'a mut Cluster,
     pub checks: &'a mut Checks,
     pub counts: &'a mut Counts,
+    /// What the nodes of the cluster share, if there is one.
+    pub sharded: Option<&'a mut sharded::Sharded>,
     /// Cancel requests that came in: process id and key.
     pub cancels: Vec<(u32, Vec<u8>)>,
 }

@@ -15,7 +15,7 @@ pub const CUSTOM: &str = "app.tenant";
 pub const ROLE: &str = "role";
 const NO_ROLE: &str = "none";
 
-/// A parameter that no client sets, whose default the configuration file changes: each time to a higher number.
+/// A parameter whose default the configuration file changes: each time to one with a higher number.
 pub const CONFIGURED: &str = "search_path";
 
 const FIXED: [(&str, &str); 7] = [
@@ -27,6 +27,16 @@ const FIXED: [(&str, &str); 7] = [
     ("server_version", "18.0"),
     ("standard_conforming_strings", "on"),
 ];
+
+/// What the file says then.
+fn configured(number: u64) -> String {
+    format!("\"$user\", public, c{number}")
+}
+
+/// `None`: it is a session's own.
+pub fn configured_number(value: &str) -> Option<u64> {
+    value.strip_prefix("\"$user\", public, c")?.parse().ok()
+}
 
 /// A session's parameters, by the name that ParameterStatus uses, and those that have a name of somebody's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +51,7 @@ impl Parameters {
         values.insert("IntervalStyle", "postgres".to_owned());
         values.insert("client_encoding", "UTF8".to_owned());
         values.insert(UNREPORTED, "0".to_owned());
-        values.insert(CONFIGURED, "0".to_owned());
+        values.insert(CONFIGURED, configured(0));
         values.insert("session_authorization", user.to_owned());
         Self(values, BTreeMap::new())
     }
@@ -50,7 +60,7 @@ impl Parameters {
     /// (`set_config_option`, src/backend/utils/misc/guc.c at 18: `makeDefault`).
     pub fn read_configuration(&mut self, value: u64) {
         if !self.1.contains_key(CONFIGURED) {
-            self.0.insert(CONFIGURED, value.to_string());
+            self.0.insert(CONFIGURED, configured(value));
         }
     }
 
