@@ -23,7 +23,6 @@ use crate::inbox::{self, Cursor, Inbox, Piece};
 use crate::names::Destination;
 use crate::pool::{Pool, Pools};
 use crate::settings;
-use crate::statements::Under;
 use crate::statements::definition::text_of;
 
 /// Messages, and their bytes, that are looked at for a key.
@@ -318,8 +317,7 @@ impl<'w> Unrouted<'w> {
         if lone.is_query() {
             session.unnamed.gone();
         } else if let Some(definition) = &lone.parsed {
-            session.unnamed.sends(cx.statements.next_id(), Some(definition), Under::Known);
-            session.unnamed.parsed(&session.parameters);
+            session.unnamed.parsed_nowhere(cx.statements.next_id(), definition, &session.parameters);
         }
         cx.out.send(*id, |out| lone.answer(out, tag, status));
     }

@@ -126,6 +126,16 @@ impl Unnamed {
         len as usize > UNNAMED_BYTES_KEPT
     }
 
+    /// It is there without a server that has it. Apart from `sends` and `parsed`, which are in the way of every query.
+    #[cold]
+    pub(crate) fn parsed_nowhere(&mut self, id: u64, definition: &[u8], parameters: &Arc<ParameterSet>) {
+        (self.id, self.unread, self.effect) = (id, false, Effect::of(definition));
+        let kept = &mut *self.kept;
+        (kept.told.of_rows, kept.told.parameters) = (false, None);
+        kept.definition = definition.to_vec();
+        self.parsed_under(parameters);
+    }
+
     /// PostgreSQL had told them before it was parsed.
     pub(crate) fn was_parsed_under(&mut self, parameters: &Arc<ParameterSet>) {
         if self.under == Under::Known {
