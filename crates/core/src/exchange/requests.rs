@@ -13,7 +13,6 @@ use crate::inbox::{self, Body, Cursor, Piece};
 use crate::kept::Kinds;
 use crate::kept::leaves::Leaves;
 use crate::message::{DEALLOCATE, Message};
-use crate::names::Destination;
 use crate::owed::{HARMLESS, Owed, Request};
 use crate::parameters::{ParameterSet, reading};
 use crate::server::{Hold, Server};
@@ -43,8 +42,8 @@ pub(crate) enum Exit {
     NeedsServer,
     /// Before it has one, what it asks is looked at.
     LooksFirst,
-    /// And that is for one at this node of a cluster.
-    Goes(Destination),
+    /// And that is for one at a node of a cluster (`Unrouted::destination`).
+    Goes,
     /// The client's transaction begins on the server that it has, which it was told before.
     Begins,
     /// What was notified before is told first: the client leaves some of what it listens to.

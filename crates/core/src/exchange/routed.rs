@@ -50,6 +50,8 @@ pub(crate) struct Unrouted<'w> {
     session: &'w mut client::Session,
     inbox: &'w mut Inbox,
     link: Link,
+    /// Where its transaction goes, where that is the answer.
+    pub(crate) destination: Destination,
 }
 
 impl<'w> Unrouted<'w> {
@@ -59,7 +61,7 @@ impl<'w> Unrouted<'w> {
         let (link, pool, inbox) = (client.link, client.pool, &mut client.inbox);
         let ClientState::Ready(session) = &mut client.state else { return None };
         let pools = &*pools;
-        Some(Self { cx, pools, pool: &pools[pool], id, session, inbox, link })
+        Some(Self { cx, pools, pool: &pools[pool], id, session, inbox, link, destination: Destination::default() })
     }
 
     /// `Drained`: more has to come first.
@@ -109,20 +111,17 @@ impl<'w> Unrouted<'w> {
     fn before_server(&mut self, bytes: &[u8]) -> Verdict {
         let Some(route) = self.pool.limits.route else {
             // It may have been a cluster.
-            return Verdict::Stop(if !self.pool.name.destination.is_entry() {
-                Exit::Goes(Destination::default())
-            } else {
-                Exit::NeedsServer
-            });
+            let stays = self.pool.name.destination.is_entry();
+            return if stays { Verdict::Stop(Exit::NeedsServer) } else { self.goes(Destination::default()) };
         };
         if self.session.listens {
             return Verdict::Stop(Exit::NeedsServer);
         }
         let Some(known) = self.cx.clusters.get(&self.session.database).map(Arc::clone) else {
-            return Verdict::Stop(Exit::Goes(Destination::default()));
+            return self.goes(Destination::default());
         };
         if self.cx.clusters.is_in_doubt(&self.session.database) {
-            return Verdict::Stop(Exit::Goes(Destination::at(known.coordinator())));
+            return self.goes(Destination::at(known.coordinator()));
         }
         self.cx.recipes.begin();
         let target = match self.look(bytes, &known, route) {
@@ -134,7 +133,12 @@ impl<'w> Unrouted<'w> {
         let fan_out = target == Target::Coordinator && self.pool.limits.fan_out.is_some() && self.cx.recipes.fans_out();
         let node = self.node(target, &known, route);
         self.cx.recipes.decided(node, self.cx.now);
-        Verdict::Stop(Exit::Goes(Destination { node, fan_out }))
+        self.goes(Destination { node, fan_out })
+    }
+
+    fn goes(&mut self, destination: Destination) -> Verdict {
+        self.destination = destination;
+        Verdict::Stop(Exit::Goes)
     }
 
     fn look(&mut self, bytes: &[u8], known: &Known, route: settings::Route) -> Look {
@@ -280,7 +284,7 @@ impl<'w> Unrouted<'w> {
     fn holds_back(&mut self, lone: &Lone, total: usize, known: &Known) -> Verdict {
         let text = &lone.text;
         if self.session.begun.as_ref().map_or(0, |begun| begun.len()) + text.len() > HELD_BACK_MAX {
-            return Verdict::Stop(Exit::Goes(Destination::at(known.coordinator())));
+            return self.goes(Destination::at(known.coordinator()));
         }
         let begun = self.session.begun.get_or_insert_default();
         if begun.is_empty() {

@@ -71,7 +71,7 @@ impl Service {
                     continue;
                 }
                 Exit::LooksFirst => return self.looks_first(id, input, cursor.at),
-                Exit::Goes(_) | Exit::Begins => {}
+                Exit::Goes | Exit::Begins => {}
                 Exit::NeedsServer => match self.acquire(id) {
                     Ok(Some(_)) => continue,
                     Ok(None) => self.traffic.hold_client(id),

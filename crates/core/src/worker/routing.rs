@@ -18,7 +18,9 @@ impl Service {
     /// Deals with the next message of a client that has no server, before it gets one. Whether what comes behind it is to be looked at.
     pub(super) fn looks_at_next(&mut self, id: ClientId, cursor: &mut Cursor<'_>) -> bool {
         let Some(mut unrouted) = Unrouted::of(id, self.traffic.around()) else { return false };
-        let acquired = match unrouted.next_message(cursor) {
+        let exit = unrouted.next_message(cursor);
+        let destination = unrouted.destination;
+        let acquired = match exit {
             Exit::Discarded => {
                 self.traffic.arm_client(id);
                 return true;
@@ -40,7 +42,7 @@ impl Service {
                 return false;
             }
             Exit::NeedsServer => self.acquire(id),
-            Exit::Goes(destination) => self.acquire_at(id, destination),
+            Exit::Goes => self.acquire_at(id, destination),
             Exit::Failed(failure) => Err(failure),
             _ => return false,
         };
