@@ -1,6 +1,7 @@
 //! What a seed chooses before the run begins: sizes, modes, limits, people, and how bad the weather is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_core::Settings;
 use weir_core::settings::{AuthType, Database, PoolMode, SessionState, TlsMode};
@@ -128,6 +129,9 @@ impl Plan {
     pub fn without_pooler(&mut self) {
         self.direct = true;
         self.sharded = None;
+        for settings in std::iter::once(&mut self.settings).chain(&mut self.reloaded) {
+            settings.databases.values_mut().for_each(|database| Arc::make_mut(database).cluster = None);
+        }
         self.shutdown = false;
         self.calm = true;
         self.connections_max = 1_000;

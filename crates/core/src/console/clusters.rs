@@ -62,7 +62,11 @@ pub(super) fn nodes(answer: &Answer, settings: &Settings, clusters: &Clusters) -
         let Some(known) = clusters.get(database) else { continue };
         let fan_out = Destination { node: known.coordinator(), fan_out: true };
         if answer.nodes.contains_key(&(Arc::clone(database), fan_out)) {
-            let [host, port] = at(known.topology.node(COORDINATOR));
+            let of_entry = || {
+                let (host, port) = host_and_port(&entry.endpoints);
+                [host, port.into()]
+            };
+            let [host, port] = known.topology.node(COORDINATOR).map_or_else(of_entry, |node| at(Some(node)));
             rows.push(node_row(answer, database, fan_out, [host, port, Cell::Null, Cell::Null]));
         }
         for (group, node) in known.topology.nodes() {

@@ -88,8 +88,11 @@ fn what_comes_in_clear_behind_the_request_for_tls_is_not_taken() {
             let _ = stream.write_all(&answer);
             let _ = stream.read(&mut [0; 4096]);
         });
-        let weir =
-            Weir::start(server, "server_tls_sslmode = require\nserver_login_retry = 1\nsession_state = pgbouncer");
+        let weir = Weir::start(
+            server,
+            "server_tls_sslmode = require\nserver_login_retry = 1\nquery_wait_timeout = 30\nsession_state = pgbouncer",
+        );
+        // Behind the time for which a server whose TLS fails may be on its way back.
         let refused = weir.try_client("dbname=postgres").err().unwrap();
         assert_eq!(refused.code().map(|code| code.code()), Some("08006"), "{refused}");
     }
@@ -164,7 +167,7 @@ fn lying_server(answer: impl Fn(&mut TcpStream, &[u8]) + Send + 'static) -> u16 
     let listener = listener();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        for stream in listener.incoming().take(8) {
+        for stream in listener.incoming().take(64) {
             let mut stream = stream.unwrap();
             let mut packet = [0; 4096];
             let count = stream.read(&mut packet).unwrap_or(0);

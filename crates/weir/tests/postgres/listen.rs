@@ -15,6 +15,8 @@ const KEEP: &str = "session_state = keep\nworkers = 1\ndefault_pool_size = 3\nma
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The column of `SHOW SERVERS`.
 const LINK: usize = 15;
+/// And that of the process.
+const PID: usize = 16;
 
 /// The next so many notifications: channel and payload.
 fn heard(client: &mut Client, count: usize) -> Vec<String> {
@@ -531,8 +533,8 @@ pub mod on {
         wait_until_handed_over(&weir);
         let mut other = client(weir.port, "dbname=lost_listeners");
         other.batch_execute("begin").unwrap();
-        let idle = "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'lost_listeners' and state = 'idle'";
-        said(&mut direct, idle);
+        let idle = "select pid, pg_terminate_backend(pid) from pg_stat_activity where datname = 'lost_listeners' and state = 'idle'";
+        let killed: Vec<_> = said(&mut direct, idle).iter().map(|row| row.replace("|t", "")).collect();
         for listener in &mut listeners {
             let mut notifications = listener.notifications();
             let until = Instant::now() + PATIENCE;
@@ -549,7 +551,8 @@ pub mod on {
         assert_eq!(said(&mut other, "select 1"), ["1"]);
         // Until Weir has heard of the end of the others too, one of them may be given to the next.
         let mut console = weir.try_client("dbname=pgbouncer").unwrap();
-        wait_until("one server is left", || said(&mut console, "show servers").len() == 1);
+        let ended = |row: &String| row.split('|').nth(PID).is_some_and(|pid| killed.iter().any(|one| one == pid));
+        wait_until("those are gone", || !said(&mut console, "show servers").iter().any(ended));
         let mut again = client(weir.port, "dbname=lost_listeners");
         again.batch_execute("listen held").unwrap();
         other.batch_execute("commit; notify held, 'again'").unwrap();
