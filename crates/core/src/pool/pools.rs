@@ -64,8 +64,9 @@ impl Pools {
     pub(crate) fn forget_unused(&mut self, now: Time) -> Vec<(Arc<PoolName>, Duration)> {
         let mut forgotten = Vec::new();
         for index in self.indexes() {
+            let is_unused = !self[index].forgotten && self.is_unused(index);
             let pool = &mut self[index];
-            let Some(limit) = pool.limits.forgotten_after.filter(|_| !pool.forgotten && pool.is_unused()) else {
+            let Some(limit) = pool.limits.forgotten_after.filter(|_| is_unused) else {
                 pool.unused_since = None;
                 continue;
             };
@@ -96,8 +97,16 @@ impl Pools {
         }
     }
 
+    /// A cluster's entry is used by whoever is at one of its nodes: what is known of them, and of the cluster, is there.
+    fn is_unused(&self, index: u32) -> bool {
+        let pool = &self[index];
+        let is_cluster = pool.limits.route.is_some() && pool.name.destination.is_entry();
+        let is_used_by = |other: &Pool| !other.is_unused() && other.name.is_for_those_of(&pool.name);
+        pool.is_unused() && !(is_cluster && self.iter().any(is_used_by))
+    }
+
     fn take_failed(&mut self) -> Option<usize> {
-        let unused = |index: &u32| self.list[*index as usize].is_unused();
+        let unused = |index: &u32| self.is_unused(*index);
         let index = self.failed.iter().copied().take(FAILED_LOOKED_AT_MAX).find(unused)?;
         self.failed.remove(&index);
         self.list[index as usize].welcome.is_none().then_some(index as usize)
@@ -148,7 +157,8 @@ impl Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Database, Settings};
+    use crate::names::Destination;
+    use crate::settings::{Database, Route, Settings};
 
     fn pool(number: u32) -> Pool {
         let name = Arc::new(PoolName::new(number.to_string().into(), "alice".into()));
@@ -163,6 +173,24 @@ mod tests {
             pools.note_failed(index);
         }
         assert_eq!((pools.list.len(), pools.by_name.len()), (1, 1));
+    }
+
+    /// Credentials, and when the catalogue is read next, are the entry's.
+    #[test]
+    fn a_cluster_s_entry_is_used_while_a_node_is() {
+        let mut pools = Pools::default();
+        let at = |destination| {
+            let mut pool = pool(1);
+            pool.name = Arc::new(pool.name.at(destination));
+            (pool.limits.forgotten_after, pool.limits.route) = (Some(Duration::ZERO), Some(Route::Owner));
+            pool
+        };
+        let (entry, node) = (pools.add(at(Destination::default())), pools.add(at(Destination::at(Some(1)))));
+        pools[node].clients = 1;
+        assert!(pools.forget_unused(Time(1)).is_empty());
+        pools[node].clients = 0;
+        assert_eq!(pools.forget_unused(Time(2)).len(), 2);
+        assert!(pools[entry].forgotten);
     }
 
     /// Its place is the next one's, and what took its name elsewhere keeps it.
