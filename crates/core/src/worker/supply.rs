@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use weir_cluster::topology::COORDINATOR;
 use weir_wire::write;
 
 use crate::client::{Client, Link};
@@ -408,12 +409,13 @@ impl Service {
         self.traffic.ask_behind(pool_index);
     }
 
-    /// Whether a load balancer has led it to another node than its pool's. Where nobody knows, it is at none.
+    /// Whether a load balancer has led it to another node than its pool's. Where nobody knows, it is at none; the entry leads to the coordinator.
     fn is_misled(&self, id: ServerId) -> bool {
         let Some(server) = self.traffic.servers.get(id) else { return false };
         let ServerState::Making(making) = &server.state else { return false };
         let pool = &self.traffic.pools[server.pool];
-        matches!(making.purpose, Purpose::Pool) && pool.is_balanced() && making.group != pool.name.destination.node
+        let group = pool.name.destination.node.unwrap_or(COORDINATOR.0);
+        matches!(making.purpose, Purpose::Pool) && pool.is_balanced() && making.group != Some(group)
     }
 
     /// It is of no use, and the next one may be.

@@ -391,6 +391,13 @@ fn nodes_may_be_behind_one_address() {
         node_of(&mut clients[0], "select p.node from places p, at_coordinator a right join places q on true"),
         0
     );
+    // Also where nothing but the balancer's address is known.
+    let weir = nodes.weir_of(&format!("balanced=127.0.0.1:{port} port={port}"), "default_pool_size = 2");
+    let mut client = weir.client();
+    for aid in 1..=10_i64 {
+        assert_eq!(node_of(&mut client, &format!("{ASKS}{aid}")), nodes.owner(aid), "{aid}");
+    }
+    assert_eq!(node_of(&mut client, "select p.node from places p, at_coordinator a right join places q on true"), 0);
     // One that leads to no node of theirs any more is no reason for others to wait.
     let port = balancer(nodes.0[..3].iter().map(Cluster::port).collect());
     let weir = nodes.weir_of(&format!("balanced=127.0.0.1:{port}"), "query_wait_timeout = 2\nserver_login_retry = 1");

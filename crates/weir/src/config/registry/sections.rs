@@ -63,7 +63,7 @@ pub const DATABASES: &[Setting] = &[
         "balanced",
         Kind::Text,
         "`host:port` at which a load balancer leads to any of a cluster's nodes, where their own addresses cannot be reached. `host` names the \
-         coordinator then. Each connection is asked which node it is at (`pg_dist_local_group`), and closed where that is another than it was made for.",
+         coordinator then, or the same address. Each connection is asked which node it is at (`pg_dist_local_group`), and closed where that is another than it was made for.",
     )
     .own(),
     database("fan_out_pool_size", COUNT, FAN_OUT_DOC).own(),
