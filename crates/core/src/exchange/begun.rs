@@ -102,6 +102,12 @@ fn untyped(definition: &[u8]) -> Option<&[u8]> {
     Some(text_of(definition)).filter(|text| definition.len() == text.len() + 3)
 }
 
+/// A statement without the semicolon that may end it.
+pub(super) fn bare(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii();
+    text.strip_suffix(b";").unwrap_or(text)
+}
+
 pub(super) fn first_word(text: &[u8]) -> Vec<u8> {
     let word = text.trim_ascii_start().split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
     word.to_ascii_lowercase()
@@ -109,10 +115,8 @@ pub(super) fn first_word(text: &[u8]) -> Vec<u8> {
 
 /// One statement alone, without comments, that begins with its word.
 pub(super) fn is_lone(text: &[u8]) -> bool {
-    let text = text.trim_ascii();
-    let text = text.strip_suffix(b";").unwrap_or(text);
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\t' | b'\n' | b',');
-    text.iter().all(is_plain) && matches!(first_word(text).as_slice(), b"begin" | b"start")
+    bare(text).iter().all(is_plain) && matches!(first_word(text).as_slice(), b"begin" | b"start")
 }
 
 /// What PostgreSQL cannot refuse, and nothing behind it is read by: what a transaction is, and time limits that are so many milliseconds or seconds.
@@ -141,9 +145,8 @@ pub(super) fn is_sure_to_be_set(text: &[u8]) -> bool {
 }
 
 pub(super) fn ends_plainly(text: &[u8]) -> bool {
-    let text = text.trim_ascii().to_ascii_lowercase();
-    let text = text.strip_suffix(b";").unwrap_or(&text).trim_ascii();
-    let mut words = text.split(u8::is_ascii_whitespace);
+    let text = bare(text).to_ascii_lowercase();
+    let mut words = text.trim_ascii().split(u8::is_ascii_whitespace);
     let first = words.next().unwrap_or_default();
     let is_end = matches!(first, b"commit" | b"end" | b"rollback" | b"abort");
     let rest: Vec<_> = words.collect();

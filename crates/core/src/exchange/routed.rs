@@ -145,7 +145,7 @@ impl<'w> Unrouted<'w> {
         let mut parsed: Vec<Parse<'_>> = Vec::new();
         // What follows in a transaction may mean something on the coordinator alone: without a key it begins there.
         let mut begins = self.session.begun.is_some();
-        let mut follows = false;
+        let (mut follows, mut last) = (false, Class::Other);
         let (mut at, mut target) = (0, if begins { Target::Coordinator } else { Target::Any });
         for _ in 0..MESSAGES_MAX {
             let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER_LEN>()) else {
@@ -191,14 +191,14 @@ impl<'w> Unrouted<'w> {
                 FrontendTag::Describe | FrontendTag::Execute | FrontendTag::Close => continue,
                 FrontendTag::Sync => {
                     let Some(lone) = Lone::batch(&bytes[..end], self.session) else { break };
-                    let class = self.route_of(Said { text: &lone.text, types: b"", bound: None }, known).class;
-                    let look = self.without(&lone.text, class, route);
+                    let look = self.without(&lone.text, last, route);
                     return look.map_or(Look::Goes(target), |look| look(lone, end));
                 }
                 FrontendTag::Flush | FrontendTag::Terminate => break,
                 _ => return Look::Goes(Target::Coordinator),
             };
-            match routed.class {
+            last = routed.class;
+            match last {
                 Class::Begins => (begins, target) = (true, Target::Coordinator),
                 Class::Ends | Class::Shows => {}
                 // Alone it may be answered; what is behind it may be read by it.
@@ -292,7 +292,7 @@ impl<'w> Unrouted<'w> {
         } else {
             begun.push(b';');
         }
-        begun.extend_from_slice(text.trim_ascii().strip_suffix(b";").unwrap_or(text));
+        begun.extend_from_slice(begun::bare(text));
         self.session.discard = Discard::Begun;
         let tag = match begun::first_word(text).as_slice() {
             b"start" => "START TRANSACTION",
@@ -345,6 +345,5 @@ fn certain(routed: &Route, begins: bool) -> Target {
 
 /// More than one statement, perhaps.
 pub(super) fn is_several(text: &[u8]) -> bool {
-    let text = text.trim_ascii();
-    text.strip_suffix(b";").unwrap_or(text).contains(&b';')
+    begun::bare(text).contains(&b';')
 }
