@@ -12,8 +12,8 @@ use crate::exchange::Around;
 use crate::failure::{Failure, Uncertain};
 use crate::id::{ClientId, ServerId, Table};
 use crate::kept::Lists;
-use crate::parameters::same_name;
 use crate::parameters::startup::Startup;
+use crate::parameters::{ParameterSet, same_name};
 use crate::pool::Pool;
 use crate::pool::gates::Gate;
 use crate::server::{Hold, Reset, Server, ServerState};
@@ -264,9 +264,11 @@ fn last_of(
 #[cold]
 fn has_other_buffers(client: &Client, server: &Server) -> bool {
     const NAME: &str = "temp_buffers";
-    let own = |session: &Session| session.parameters.get(NAME).map(|own| Arc::clone(&own.value));
+    fn buffers(parameters: &ParameterSet) -> Option<&[u8]> {
+        parameters.get(NAME).map(|own| &*own.value)
+    }
     match &client.state {
-        ClientState::Ready(session) => own(session).as_deref() != server.parameters.get(NAME).map(|its| &*its.value),
+        ClientState::Ready(session) => buffers(&session.parameters) != buffers(&server.parameters),
         ClientState::Login(login) => login.parameters.iter().any(|(name, _)| same_name(name, NAME)),
         _ => false,
     }
