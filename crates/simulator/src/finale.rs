@@ -217,18 +217,7 @@ impl World {
         let reachable = self.plan.reachable(&settings, database, user);
         let first = self.clients.len();
         let transactions = mode != PoolMode::Statement;
-        let habits = Habits {
-            transactions,
-            keeps_server: mode == PoolMode::Session,
-            keeps: false,
-            knows_unreported: false,
-            steady: false,
-            think_us: 0,
-            leaves: false,
-            vanish_permille: 0,
-            fatal_permille: 0,
-            cancel_permille: 0,
-        };
+        let habits = Habits { transactions, keeps_server: mode == PoolMode::Session, ..Habits::PLAIN };
         for _ in 0..reachable {
             let identity = self.plan.identity(&mut self.rng, database.to_owned(), user.to_owned());
             let index = self.clients.len();

@@ -16,19 +16,6 @@ const SETTLES_IN: Duration = Duration::from_secs(12);
 const KEYS: u64 = 24;
 const PAUSE_US: u64 = 700_000;
 
-const HABITS: Habits = Habits {
-    transactions: true,
-    keeps_server: false,
-    keeps: false,
-    knows_unreported: false,
-    steady: false,
-    think_us: 0,
-    leaves: false,
-    vanish_permille: 0,
-    fatal_permille: 0,
-    cancel_permille: 0,
-};
-
 impl World {
     pub fn schedule_moves(&mut self) {
         if self.sharded.is_some() {
@@ -145,7 +132,7 @@ impl World {
         for _ in 0..count {
             let identity = self.plan.identity(&mut self.rng, SHARDED.to_owned(), user.to_owned());
             let role = Role::Keyed { keys: keys.to_vec(), pause_us, strict };
-            let client = crate::client::Client::new(self.clients.len(), role, identity, HABITS, 1);
+            let client = crate::client::Client::new(self.clients.len(), role, identity, Habits::PLAIN, 1);
             let pause = self.rng.below(50_000);
             self.at(self.now + Duration(pause), Event::Client(self.clients.len()));
             self.clients.push(client);

@@ -83,6 +83,22 @@ pub struct Habits {
     pub cancel_permille: u64,
 }
 
+impl Habits {
+    /// Of who does what is asked of it, and stays to its end.
+    pub const PLAIN: Self = Self {
+        transactions: true,
+        keeps_server: false,
+        keeps: false,
+        knows_unreported: false,
+        steady: false,
+        think_us: 0,
+        leaves: false,
+        vanish_permille: 0,
+        fatal_permille: 0,
+        cancel_permille: 0,
+    };
+}
+
 pub enum Phase {
     Away,
     TlsAsked,
